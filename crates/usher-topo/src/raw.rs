@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a reader found, before anything is numbered.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::ids::Cpu;
+
+/// Capacity of the strongest CPU, as in the kernel (`SCHED_CAPACITY_SCALE`).
+pub const CAPACITY_MAX: u32 = 1024;
+
+/// A machine as a reader found it. Labels (`core`, `cluster`, `llc`, `package`) are arbitrary
+/// numbers: two CPUs share a level if their labels are equal. They need not nest;
+/// [`crate::Topology::build`] intersects them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawTopology {
+    /// Short name, used in messages and output: `zen3-2s`, `live`, a file's name.
+    pub name: String,
+    /// One line for people; may be empty.
+    pub title: String,
+    /// Name of the simulator's cost table (under `data/costs`), if the machine names one.
+    pub costs: Option<String>,
+    /// The online CPUs, in any order.
+    pub cpus: Vec<RawCpu>,
+    /// CPUs that are present or possible but not online.
+    pub offline: Vec<Cpu>,
+    /// The NUMA nodes, in any order, those without CPUs included. A node that a CPU names and that is
+    /// missing here has default distances.
+    pub nodes: Vec<RawNode>,
+    /// The kinds of cores. Never empty if there are CPUs.
+    pub core_types: Vec<CoreType>,
+}
+
+/// One online CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawCpu {
+    /// The kernel's number.
+    pub cpu: Cpu,
+    /// Label of the package (socket): the kernel's `physical_package_id` where there is one.
+    pub package: u32,
+    /// The kernel's id of the node.
+    pub node: u32,
+    /// Label of the last-level cache.
+    pub llc: u32,
+    /// Label of the L2 cluster, for a core that shares its L2 with others.
+    pub cluster: Option<u32>,
+    /// Label of the core.
+    pub core: u32,
+    /// Index into [`RawTopology::core_types`].
+    pub core_type: u32,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawNode {
+    /// The kernel's id.
+    pub id: u32,
+    /// SLIT distance to other nodes (and itself) by their kernel id. Missing ones default to
+    /// [`crate::NodeInfo::LOCAL_DISTANCE`] and [`crate::NodeInfo::REMOTE_DISTANCE`].
+    pub distances: BTreeMap<u32, u32>,
+    /// Size of the node's memory, if known.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A kind of core.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CoreType {
+    /// Name, for people.
+    pub name: String,
+    /// What the kernel believes the CPU is worth: 0 to [`CAPACITY_MAX`].
+    pub capacity: u32,
+    /// `cpu_power` of a 3.9-era kernel, which used another scale than `capacity`.
+    pub cpu_power: Option<u32>,
+    /// Measured speed in thousandths of the strongest type's. This is what the work really takes;
+    /// `capacity` is what the kernel believes, and the two may differ.
+    pub speed_permille: u32,
+}
+
+impl CoreType {
+    /// The only type of a machine that says nothing about its cores.
+    pub fn uniform() -> Self {
+        Self::of_capacity("cpu", CAPACITY_MAX)
+    }
+
+    /// A type of which nothing but the capacity is known: its speed is taken to be proportional.
+    pub fn of_capacity(name: impl Into<String>, capacity: u32) -> Self {
+        Self {
+            name: name.into(),
+            capacity,
+            cpu_power: None,
+            speed_permille: capacity * 1000 / CAPACITY_MAX,
+        }
+    }
+}
