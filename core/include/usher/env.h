@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The one seam between the placement core and the world.
+ *
+ * The core is plain C11: no libc, no allocation, no kernel header, no float. Everything it needs from
+ * outside it asks for through the operations below, and a host supplies them in one header, named on the
+ * compiler's command line as USHER_ENV (for example -DUSHER_ENV='"native.h"'):
+ *
+ *   env/bpf.h      inside a Linux kernel, as part of a sched_ext scheduler
+ *   env/native.h   a process with threads: C11 atomics
+ *   env/model.h    one thread; every shared access is a step that a checker may reorder
+ *   env/traced.h   one thread; every shared access is written to a log (the simulator prices it)
+ *
+ * A host supplies
+ *
+ *   u8 u16 u32 u64 s32 s64 bool     the integer types
+ *   USHER_MEM                       qualifier of pointers into the memory behind struct usher
+ *   USHER_FN                        storage class of the core's functions
+ *   USHER_COLD                      the same for functions off the hot path
+ *
+ * and, for u the struct usher at hand and p a pointer to a u64 that other CPUs touch:
+ *
+ *   env_read(u, p)              the value; no order implied
+ *   env_write(u, p, v)          a store; no order implied
+ *   env_fetch_or(u, p, bits)    the value before; a full barrier on both sides
+ *   env_fetch_and(u, p, bits)   likewise
+ *   env_barrier(u)              a full barrier
+ *   env_count(u, self, event)   one more of enum usher_event, on behalf of CPU self; never shared
+ *   env_trace(u, request, decision)   a decision fell
+ *   env_lowest(bits)            the index of the lowest set bit; bits is not 0
+ *   env_ones(bits)              how many bits are set
+ *   env_queued(u, llc)          tasks waiting in the queue of an LLC
+ *   env_again(u)                true while a loop may go on; a host with a budget ends it here
+ *
+ * There is no #ifdef of a host anywhere in the core.
+ */
+#ifndef USHER_ENV_H
+#define USHER_ENV_H
+
+#ifndef USHER_ENV
+#error "define USHER_ENV as the header of the host's environment, for example '\"native.h\"'"
+#endif
+#include USHER_ENV
+
+#endif

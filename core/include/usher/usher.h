@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * usher's placement core: which CPU should a task run on?
+ *
+ * The core sees a machine as cids: dense topological CPU numbers in the order node, LLC, core, thread, so
+ * that a core, an LLC and a node are each a contiguous range. Hosts translate the kernel's CPU numbers at
+ * their edge. Everything the core keeps stands behind one struct usher; it has no other state.
+ *
+ *   topology   read-only tables, built once by usher_build()              core/src/build.c
+ *   idle map   who is idle; claim an idle CPU so that nobody else does    core/src/idle.c
+ *   backlog    which queues have somebody waiting                         core/src/queue.c
+ *   place      one decision, with its reason                              core/src/place.c
+ *   vtime      the order of a queue                                       core/src/queue.c
+ *
+ * Units: times in nanoseconds, capacities 0..1024, weights with 100 as the default (1..10000).
+ */
+#ifndef USHER_H
+#define USHER_H
+
+#include "env.h"
+
+#define USHER_MAX_CIDS 4096
+#define USHER_MAX_WORDS (USHER_MAX_CIDS / 64)
+#define USHER_MAX_SMT 8
+#define USHER_MAX_TIERS 8
+#define USHER_LINE 64
+
+/* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */
+enum usher_error {
+	USHER_NONE_IDLE = -1, /* nobody idle in reach [EBUSY] */
+	USHER_EMPTY_SET = -2, /* the allowed set names no CPU in reach */
+	USHER_NO_NODE = -3,   /* no node of this index, no CPU of this number [EINVAL] */
+	USHER_NODE_OFF = -4,  /* idle CPUs are tracked globally: node-aware calls are off [EOPNOTSUPP] */
+};
+
+/* How many CPUs share a 64-byte line of idle bits. Shard is the design, the others its baselines. */
+enum usher_granularity {
+	USHER_GLOBAL,
+	USHER_NODE,
+	USHER_LLC,
+	USHER_SHARD,
+	USHER_NR_GRANULARITIES,
+};
+
+/* Why a decision fell as it did. The order is that of the steps in place.c. */
+enum usher_reason {
+	USHER_PINNED,		/* only one CPU is allowed */
+	USHER_SYNC_CORE,	/* sync wakeup: an idle core in the waker's LLC, where the data is */
+	USHER_SYNC_CPU,		/* sync wakeup: an idle CPU in the waker's LLC */
+	USHER_PREV_CORE,	/* prev's whole core is idle */
+	USHER_LLC_CORE,		/* an idle core in the LLC */
+	USHER_PREV,		/* prev is idle, its sibling is not, and no core of the LLC is idle */
+	USHER_LLC_CPU,		/* an idle CPU in the LLC */
+	USHER_NODE_CORE,	/* an idle core in the node */
+	USHER_NODE_CPU,		/* an idle CPU in the node */
+	USHER_REMOTE_CORE,	/* an idle core in another node */
+	USHER_REMOTE_CPU,	/* an idle CPU in another node */
+	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
+	USHER_QUEUED_ELSEWHERE, /* nobody idle and prev not allowed: wait where it is allowed */
+	USHER_NOWHERE,		/* no CPU of the machine is allowed */
+	USHER_NR_REASONS,
+};
+
+/* What happened on the way; counted per CPU. */
+enum usher_event {
+	USHER_EV_CLAIM_LOST,	 /* an idle bit seen was gone when it was to be claimed */
+	USHER_EV_SUMMARY_RETIRED, /* a searcher cleared the summary bit of an empty shard */
+	USHER_EV_SUMMARY_RESTORED, /* ... and found the shard filled behind its back */
+	USHER_EV_BACKLOG_RETIRED,
+	USHER_EV_BACKLOG_RESTORED,
+	USHER_EV_IDLE_REENTERED, /* a claimed CPU found nothing to run and is idle again */
+	USHER_EV_IDLE_SAW_WORK,	 /* a CPU marked itself idle and then saw a waiting task */
+	USHER_EV_LATE_LOOK,	 /* the look after the queue was filled found an idle CPU */
+	USHER_EV_SEARCH_BOUND,	 /* a search for whole cores stopped at its bound */
+	USHER_EV_SEARCH_LLC,	 /* searches that went through the LLC, */
+	USHER_EV_SEARCH_NODE,	 /* ... on to the node, */
+	USHER_EV_SEARCH_REMOTE,	 /* ... and on to other nodes */
+	USHER_EV_STEAL_LLC,	 /* tasks taken from the CPU's own LLC's queue, */
+	USHER_EV_STEAL_NODE,	 /* ... from another LLC of the node, */
+	USHER_EV_STEAL_REMOTE,	 /* ... from another node */
+	USHER_NR_EVENTS,
+};
+
+/* Read-only, per cid. */
+struct usher_cid {
+	u32 cpu; /* the kernel's number */
+	u32 shard;
+	u32 llc;
+	u32 node;
+	u32 bit; /* of this cid in its shard's word */
+	u32 tier;
+	u64 core;     /* this cid and its siblings, as bits of the shard's word */
+	u32 capacity;
+	u32 unused;
+};
+
+/* Read-only, per shard: at most 64 cids of one LLC, cut at core boundaries. */
+struct usher_shard {
+	u64 USHER_MEM *word; /* where the idle bits are ... */
+	u32 shift;	     /* ... and from which bit on */
+	u32 first;	     /* cid of bit 0 */
+	u64 valid;	     /* as many low bits as there are cids */
+	u64 first_thread;    /* the first thread of every core */
+	u64 wider[USHER_MAX_SMT - 1]; /* [k]: first threads of cores with more than k + 1 threads */
+	u64 tier[USHER_MAX_TIERS];    /* the cids of each tier */
+	u64 USHER_MEM *summary;	      /* the word of the node's summary with this shard's bit */
+	u64 summary_bit;
+	u32 llc;
+	u32 node;
+	u32 smt; /* threads of the widest core */
+	u32 unused;
+};
+
+/* Read-only, per LLC. */
+struct usher_llc {
+	u32 first_cid, nr_cids;
+	u32 first_shard, nr_shards;
+	u32 node;
+	u32 unused;
+	u64 USHER_MEM *backlog; /* the word of the node's backlog with this LLC's bit */
+	u64 backlog_bit;
+	u64 USHER_MEM *vtime_now; /* the queue's clock, on a line of its own */
+};
+
+/* Read-only, per node, memory-only nodes included. */
+struct usher_node {
+	u32 id; /* the kernel's number */
+	u32 first_cid, nr_cids;
+	u32 first_shard, nr_shards;
+	u32 first_llc, nr_llcs;
+	u32 unused;
+	u32 USHER_MEM *order; /* all nodes, nearest first, ties to the lowest id; the first is itself */
+	u64 USHER_MEM *summary; /* a bit per shard: somebody there may be idle */
+	u64 USHER_MEM *backlog; /* a bit per LLC: somebody may be waiting in its queue */
+};
+
+/* Written by one CPU only, on lines of its own. */
+struct usher_cpu {
+	u32 idle; /* the last transition this CPU reported: 1 into idle */
+	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
+	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */
+	u32 pinned_last; /* the last task came from the CPU's own queue, not the LLC's */
+	u64 reasons[USHER_NR_REASONS];
+	u64 events[USHER_NR_EVENTS];
+	u64 unused[(8 - (2 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+};
+
+struct usher {
+	struct usher_cid USHER_MEM *cids;
+	struct usher_shard USHER_MEM *shards;
+	struct usher_llc USHER_MEM *llcs;
+	struct usher_node USHER_MEM *nodes;
+	struct usher_cpu USHER_MEM *cpus;
+	s32 USHER_MEM *cid_of_cpu; /* nr_cpu_ids entries, -1 for a CPU without a cid */
+	struct usher_host *host;
+	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
+	u32 granularity;
+	u32 smt;	  /* threads of the widest core of the machine */
+	u32 core_probes;  /* shards of another LLC looked into for a whole core before any thread will do */
+	u64 slice_ns;	  /* what a task of any weight runs before it queues again */
+	u64 bytes;	  /* of the whole */
+};
+
+/* A set of cids, bit c % 64 of word c / 64. Always this long, so that a bound is a mask. */
+struct usher_set {
+	u64 word[USHER_MAX_WORDS];
+};
+
+/* Where to search, and for whom. */
+struct usher_query {
+	const struct usher_set *allowed; /* NULL: any */
+	u32 tiers;			 /* bit t: CPUs of tier t will do; 0: any */
+	u32 flags;			 /* USHER_IDLE_CORE, USHER_IN_NODE */
+	u32 from;			 /* cid the search starts at */
+	u32 self;			 /* cid of the CPU that searches */
+};
+
+#define USHER_IDLE_CORE (1u << 0) /* only CPUs whose whole core is idle */
+#define USHER_IN_NODE (1u << 1)	  /* do not go on to other nodes */
+
+enum usher_wake {
+	USHER_WAKE,
+	USHER_WAKE_SYNC, /* the waker says that it is about to sleep */
+	USHER_WAKE_FORK,
+};
+
+/* One task to place. */
+struct usher_request {
+	const struct usher_set *allowed; /* NULL: any */
+	u32 wake;	  /* enum usher_wake */
+	u32 prev;	  /* cid the task ran on last; of the parent, when it is born */
+	u32 waker;	  /* cid the decision is made on */
+	u32 nr_allowed;	  /* how many cids allowed names; any number above one if NULL */
+	u32 tiers;	  /* as in struct usher_query */
+};
+
+struct usher_decision {
+	u32 cid;
+	u16 reason; /* enum usher_reason */
+	u8 claimed; /* cid was idle and is now the task's alone; otherwise the task waits */
+	u8 poke;    /* a search repaired a summary: see usher_rescue() */
+};
+
+/* What a machine is like; usher_build() turns it into tables. All ids are dense indices. */
+struct usher_spec {
+	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
+	u32 granularity;
+	u64 slice_ns;
+	u32 core_probes;
+	const u32 *cpu;	     /* per cid */
+	const u32 *core;     /* per cid, ascending */
+	const u32 *shard;    /* per cid, ascending */
+	const u32 *llc;	     /* per cid, ascending */
+	const u32 *node;     /* per cid, ascending; nodes without a cid may stand between */
+	const u32 *capacity; /* per cid */
+	const u32 *tier;     /* per cid, 0 is the strongest */
+	const u32 *node_id;  /* per node */
+	const u32 *distance; /* nr_nodes * nr_nodes, row by row */
+};
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Builds the tables of a struct usher from a struct usher_spec, in one block of memory that the host
+ * supplies. Runs in a process only: the kernel host builds in memory that it shares with its BPF programs.
+ *
+ * The layout is computed by the same function that fills it in: with no memory it only counts.
+ *
+ * Granularity is nothing but the placement of the idle words. A granularity's domain (the machine, a node,
+ * an LLC, a shard) starts on a line of its own; within it, shards are packed into words as densely as they
+ * go without straddling one. So with `global` 512 CPUs share a line, as in the kernel's own mask.
+ */
+#ifndef USHER_BUILD_C
+#define USHER_BUILD_C
+
+#include "../include/usher/usher.h"
+
+#define USHER_CLOCK_START (1ULL << 40) /* far from zero, which means "never ran" */
+
+struct usher_bump {
+	u8 *base;
+	u64 used;
+};
+
+/* The next bytes, aligned to a line; NULL while only counting. */
+static void *usher_take(struct usher_bump *bump, u64 bytes)
+{
+	u64 at = (bump->used + USHER_LINE - 1) & ~(u64)(USHER_LINE - 1);
+
+	bump->used = at + bytes;
+	return bump->base ? bump->base + at : NULL;
+}
+
+/* Whether a new line of idle words starts with shard s, given the last cid of the shard before it. */
+static bool usher_new_domain(const struct usher_spec *spec, u32 last, u32 cid)
+{
+	switch (spec->granularity) {
+	case USHER_GLOBAL:
+		return false;
+	case USHER_NODE:
+		return spec->node[last] != spec->node[cid];
+	case USHER_LLC:
+		return spec->llc[last] != spec->llc[cid];
+	default:
+		return true;
+	}
+}
+
+/* Where every shard's idle bits go: word index (lines of 8) and shift. Returns the number of words. */
+static u64 usher_pack_words(const struct usher_spec *spec, const u32 *first, struct usher_shard *shards,
+			    u64 *words)
+{
+	u64 word = 0;
+	u32 used = 0, s;
+
+	for (s = 0; s < spec->nr_shards; s++) {
+		u32 nr = first[s + 1] - first[s];
+
+		if (s && usher_new_domain(spec, first[s] - 1, first[s])) {
+			word = (word / 8 + 1) * 8;
+			used = 0;
+		} else if (used + nr > 64) {
+			word++;
+			used = 0;
+		}
+		if (shards) {
+			shards[s].word = words + word;
+			shards[s].shift = used;
+		}
+		used += nr;
+	}
+	return word + 1;
+}
+
+static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, const u32 *first)
+{
+	u32 s, c;
+
+	for (s = 0; s < spec->nr_shards; s++) {
+		struct usher_shard *shard = &u->shards[s];
+		u32 nr = first[s + 1] - first[s], start = first[s];
+
+		shard->first = first[s];
+		shard->valid = nr == 64 ? ~0ULL : (1ULL << nr) - 1;
+		shard->llc = spec->llc[first[s]];
+		shard->node = spec->node[first[s]];
+		shard->smt = 1;
+		for (c = first[s]; c < first[s + 1]; c++) {
+			u32 bit = c - first[s], width;
+
+			u->cids[c].bit = bit;
+			shard->tier[spec->tier[c] % USHER_MAX_TIERS] |= 1ULL << bit;
+			if (c == first[s] || spec->core[c] != spec->core[c - 1]) {
+				start = c;
+				shard->first_thread |= 1ULL << bit;
+			}
+			width = c - start + 1;
+			if (width > 1 && width <= USHER_MAX_SMT)
+				shard->wider[width - 2] |= 1ULL << (start - first[s]);
+			if (width > shard->smt)
+				shard->smt = width;
+		}
+		if (shard->smt > u->smt)
+			u->smt = shard->smt;
+	}
+}
+
+static void usher_fill_cids(struct usher *u, const struct usher_spec *spec)
+{
+	u32 c, d;
+
+	for (c = 0; c < spec->nr_cpu_ids; c++)
+		u->cid_of_cpu[c] = -1;
+	for (c = 0; c < spec->nr_cids; c++) {
+		struct usher_cid *cid = &u->cids[c];
+
+		cid->cpu = spec->cpu[c];
+		cid->shard = spec->shard[c];
+		cid->llc = spec->llc[c];
+		cid->node = spec->node[c];
+		cid->tier = spec->tier[c];
+		cid->capacity = spec->capacity[c];
+		u->cid_of_cpu[spec->cpu[c]] = c;
+	}
+	/* Siblings stand next to each other and in one shard. */
+	for (c = 0; c < spec->nr_cids; c++)
+		for (d = c; d < spec->nr_cids && spec->core[d] == spec->core[c]; d++) {
+			u->cids[c].core |= 1ULL << u->cids[d].bit;
+			u->cids[d].core |= 1ULL << u->cids[c].bit;
+		}
+}
+
+static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 *clocks)
+{
+	u32 c;
+
+	for (c = 0; c < spec->nr_cids; c++) {
+		struct usher_llc *llc = &u->llcs[spec->llc[c]];
+
+		if (!llc->nr_cids) {
+			llc->first_cid = c;
+			llc->first_shard = spec->shard[c];
+			llc->node = spec->node[c];
+		}
+		llc->nr_cids++;
+		llc->nr_shards = spec->shard[c] - llc->first_shard + 1;
+	}
+	for (c = 0; c < spec->nr_llcs; c++) {
+		u->llcs[c].vtime_now = clocks + c * (USHER_LINE / 8);
+		*u->llcs[c].vtime_now = USHER_CLOCK_START;
+	}
+}
+
+/* All nodes as seen from one, nearest first: insertion sort by (distance, id). */
+static void usher_sort_nodes(const struct usher_spec *spec, u32 from, u32 *order)
+{
+	const u32 *distance = spec->distance + (u64)from * spec->nr_nodes;
+	u32 n, i;
+
+	for (n = 0; n < spec->nr_nodes; n++) {
+		for (i = n; i > 0; i--) {
+			u32 other = order[i - 1];
+			bool nearer = n == from ||
+				      (other != from &&
+				       (distance[n] < distance[other] ||
+					(distance[n] == distance[other] &&
+					 spec->node_id[n] < spec->node_id[other])));
+
+			if (!nearer)
+				break;
+			order[i] = other;
+		}
+		order[i] = n;
+	}
+}
+
+static void usher_fill_nodes(struct usher *u, const struct usher_spec *spec)
+{
+	u32 c, n;
+
+	for (c = 0; c < spec->nr_cids; c++) {
+		struct usher_node *node = &u->nodes[spec->node[c]];
+
+		if (!node->nr_cids) {
+			node->first_cid = c;
+			node->first_shard = spec->shard[c];
+			node->first_llc = spec->llc[c];
+		}
+		node->nr_cids++;
+		node->nr_shards = spec->shard[c] - node->first_shard + 1;
+		node->nr_llcs = spec->llc[c] - node->first_llc + 1;
+	}
+	for (n = 0; n < spec->nr_nodes; n++) {
+		u->nodes[n].id = spec->node_id[n];
+		usher_sort_nodes(spec, n, u->nodes[n].order);
+	}
+}
+
+/* The bits of shards in their nodes' summaries, and of LLCs in their nodes' backlogs. */
+static void usher_fill_summaries(struct usher *u, const struct usher_spec *spec)
+{
+	u32 i;
+
+	for (i = 0; i < spec->nr_shards; i++) {
+		struct usher_node *node = &u->nodes[u->shards[i].node];
+		u32 bit = i - node->first_shard;
+
+		u->shards[i].summary = node->summary + bit / 64;
+		u->shards[i].summary_bit = 1ULL << (bit % 64);
+	}
+	for (i = 0; i < spec->nr_llcs; i++) {
+		struct usher_node *node = &u->nodes[u->llcs[i].node];
+		u32 bit = i - node->first_llc;
+
+		u->llcs[i].backlog = node->backlog + bit / 64;
+		u->llcs[i].backlog_bit = 1ULL << (bit % 64);
+	}
+}
+
+/* How many shards, or LLCs, a node has: of is spec->shard or spec->llc. */
+static u32 usher_count_in_node(const struct usher_spec *spec, const u32 *of, u32 node)
+{
+	u32 c, n = 0;
+
+	for (c = 0; c < spec->nr_cids; c++)
+		if (spec->node[c] == node && (c == 0 || of[c] != of[c - 1]))
+			n++;
+	return n;
+}
+
+/* Lays the tables out from mem on and, unless mem is NULL, fills them. Returns the bytes they take. */
+static u64 usher_layout(const struct usher_spec *spec, void *mem)
+{
+	struct usher_bump bump = { .base = mem };
+	struct usher dummy = { 0 }, *u = usher_take(&bump, sizeof(*u));
+	u32 first[USHER_MAX_CIDS + 1];
+	u64 *words, *clocks;
+	u32 n, c, s = 0;
+
+	for (c = 0; c < spec->nr_cids; c++)
+		if (c == 0 || spec->shard[c] != spec->shard[c - 1])
+			first[s++] = c;
+	first[s] = spec->nr_cids;
+	if (!mem)
+		u = &dummy;
+	u->cids = usher_take(&bump, spec->nr_cids * sizeof(*u->cids));
+	u->shards = usher_take(&bump, spec->nr_shards * sizeof(*u->shards));
+	u->llcs = usher_take(&bump, spec->nr_llcs * sizeof(*u->llcs));
+	u->nodes = usher_take(&bump, spec->nr_nodes * sizeof(*u->nodes));
+	u->cid_of_cpu = usher_take(&bump, spec->nr_cpu_ids * sizeof(*u->cid_of_cpu));
+	for (n = 0; n < spec->nr_nodes; n++) {
+		u32 shards = (usher_count_in_node(spec, spec->shard, n) + 63) / 64;
+		u32 llcs = (usher_count_in_node(spec, spec->llc, n) + 63) / 64;
+		u32 *order = usher_take(&bump, spec->nr_nodes * sizeof(u32));
+		u64 *summary = usher_take(&bump, shards * sizeof(u64));
+		u64 *backlog = usher_take(&bump, llcs * sizeof(u64));
+
+		if (mem) {
+			u->nodes[n].order = order;
+			u->nodes[n].summary = summary;
+			u->nodes[n].backlog = backlog;
+		}
+	}
+	clocks = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
+	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));
+	words = usher_take(&bump, usher_pack_words(spec, first, NULL, NULL) * sizeof(u64));
+	usher_take(&bump, 0); /* the last line is whole */
+	if (!mem)
+		return bump.used;
+
+	usher_pack_words(spec, first, u->shards, words);
+	usher_fill_shards(u, spec, first);
+	usher_fill_cids(u, spec);
+	usher_fill_llcs(u, spec, clocks);
+	usher_fill_nodes(u, spec);
+	usher_fill_summaries(u, spec);
+	u->nr_cids = spec->nr_cids;
+	u->nr_shards = spec->nr_shards;
+	u->nr_llcs = spec->nr_llcs;
+	u->nr_nodes = spec->nr_nodes;
+	u->nr_cpu_ids = spec->nr_cpu_ids;
+	u->granularity = spec->granularity;
+	u->core_probes = spec->core_probes;
+	u->slice_ns = spec->slice_ns;
+	u->bytes = bump.used;
+	return bump.used;
+}
+
+/* The memory that usher_build() needs for a spec, in bytes. */
+static u64 usher_bytes(const struct usher_spec *spec)
+{
+	return usher_layout(spec, NULL);
+}
+
+/* Builds into mem: usher_bytes() zeroed bytes on a line boundary. Every CPU starts busy. */
+static struct usher *usher_build(const struct usher_spec *spec, void *mem)
+{
+	usher_layout(spec, mem);
+	return mem;
+}
+
+#endif

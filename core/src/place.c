@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One decision: where should this task run?
+ *
+ *  1. One allowed CPU: there, idle or not.
+ *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
+ *     the data is. Not across nodes: the task's memory stays behind.
+ *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them.
+ *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.
+ *  5. A task being born, whose caches are cold anyway: an idle core in the node.
+ *  6. prev, beside a busy sibling.
+ *  7. Any idle CPU in the LLC.
+ *  8. An idle core, then any idle CPU, in the node.
+ *  9. The same in the other nodes, nearest first.
+ * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run.
+ *
+ * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not allowed,
+ * the waker's CPU stands in for it, else the first allowed one. Steps 1 to 9 claim the CPU.
+ */
+#ifndef USHER_PLACE_C
+#define USHER_PLACE_C
+
+#include "../include/usher/usher.h"
+#include "idle.c"
+#include "queue.c"
+
+USHER_FN struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed, u32 poke)
+{
+	struct usher_decision d = {
+		.cid = cid,
+		.reason = reason,
+		.claimed = claimed,
+		.poke = poke,
+	};
+
+	return d;
+}
+
+/* The lowest cid of the set, or USHER_EMPTY_SET. */
+USHER_COLD s32 usher_set_first(struct usher USHER_MEM *u, const struct usher_set *set)
+{
+	u32 w;
+
+	for (w = 0; w < USHER_MAX_WORDS && env_again(u); w++) {
+		u64 bits = set->word[w];
+
+		if (bits) {
+			u32 cid = w * 64 + env_lowest(bits);
+
+			return cid < u->nr_cids ? (s32)cid : USHER_EMPTY_SET;
+		}
+	}
+	return USHER_EMPTY_SET;
+}
+
+/* Where the search starts: prev if allowed, else the waker's CPU, else any. */
+USHER_FN s32 usher_place_from(struct usher USHER_MEM *u, const struct usher_request *r)
+{
+	if (!r->allowed || usher_set_has(r->allowed, r->prev))
+		return r->prev;
+	if (usher_set_has(r->allowed, r->waker))
+		return r->waker;
+	return usher_set_first(u, r->allowed);
+}
+
+/* Steps 3 to 7: prev and its LLC. */
+USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, bool prev_allowed,
+			     u32 wake, u16 *reason)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[s->q->from];
+	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
+	u64 idle = usher_shard_idle(u, shard);
+	bool prev_idle = prev_allowed && idle >> (c->bit & 63) & 1;
+	s32 cid;
+
+	/* 3. prev's whole core. */
+	if (prev_idle && (idle & c->core) == c->core) {
+		*reason = USHER_PREV_CORE;
+		if (usher_claim_bit(u, shard, c->bit))
+			return s->q->from;
+		env_count(u, s->q->self, USHER_EV_CLAIM_LOST);
+		prev_idle = false;
+	}
+
+	/* 4. An idle core in the LLC. */
+	env_count(u, s->q->self, USHER_EV_SEARCH_LLC);
+	s->core = 1;
+	*reason = USHER_LLC_CORE;
+	cid = usher_search_llc(u, s);
+	if (cid >= 0)
+		return cid;
+
+	/* 5. A newborn: an idle core in the node. */
+	if (wake == USHER_WAKE_FORK) {
+		*reason = USHER_NODE_CORE;
+		cid = usher_search_node(u, s, c->node);
+		if (cid >= 0)
+			return cid;
+	}
+
+	/* 6. prev beside a busy sibling. */
+	if (prev_idle) {
+		*reason = USHER_PREV;
+		if (usher_claim_bit(u, shard, c->bit))
+			return s->q->from;
+		env_count(u, s->q->self, USHER_EV_CLAIM_LOST);
+	}
+
+	/* 7. Any idle CPU in the LLC. */
+	if (u->smt == 1)
+		return USHER_NONE_IDLE;
+	s->core = 0;
+	*reason = USHER_LLC_CPU;
+	return usher_search_llc(u, s);
+}
+
+/* Steps 8 and 9: beyond the LLC. */
+USHER_FN s32 usher_place_far(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
+{
+	u32 node = u->cids[s->q->from].node;
+	s32 cid;
+
+	/* 8. The node. */
+	env_count(u, s->q->self, USHER_EV_SEARCH_NODE);
+	cid = usher_search_node_both(u, s, node);
+	*reason = s->core ? USHER_NODE_CORE : USHER_NODE_CPU;
+	if (cid >= 0)
+		return cid;
+
+	/* 9. Other nodes, nearest first. */
+	if (u->nr_nodes == 1)
+		return USHER_NONE_IDLE;
+	env_count(u, s->q->self, USHER_EV_SEARCH_REMOTE);
+	cid = usher_search_remote(u, s, node);
+	*reason = s->core ? USHER_REMOTE_CORE : USHER_REMOTE_CPU;
+	return cid;
+}
+
+/* Step 2: the waker's LLC. */
+USHER_FN s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
+{
+	s32 cid;
+
+	s->core = 1;
+	*reason = USHER_SYNC_CORE;
+	cid = usher_search_llc(u, s);
+	if (cid >= 0 || u->smt == 1)
+		return cid;
+	s->core = 0;
+	*reason = USHER_SYNC_CPU;
+	return usher_search_llc(u, s);
+}
+
+/* The decision of usher_place(), not yet counted. */
+USHER_FN struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
+						 const struct usher_request *r)
+{
+	struct usher_query q = {
+		.allowed = r->allowed,
+		.tiers = r->tiers,
+		.self = r->waker,
+	};
+	struct usher_search s = { .q = &q };
+	s32 from = usher_place_from(u, r), cid;
+	u16 reason;
+
+	if (from < 0)
+		return usher_decide(r->prev, USHER_NOWHERE, false, 0);
+
+	/* 1. One allowed CPU. */
+	if (r->allowed && r->nr_allowed == 1) {
+		cid = usher_set_first(u, r->allowed);
+		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid), 0);
+	}
+
+	/* 2. A sync wakeup within the node. */
+	if (r->wake == USHER_WAKE_SYNC) {
+		struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
+		struct usher_cid USHER_MEM *prev = &u->cids[from];
+
+		if (waker->node == prev->node && waker->llc != prev->llc) {
+			q.from = r->waker;
+			cid = usher_place_sync(u, &s, &reason);
+			if (cid >= 0)
+				return usher_decide(cid, reason, true, s.restored);
+		}
+	}
+
+	/* 3 to 9. */
+	q.from = from;
+	cid = usher_place_llc(u, &s, true, r->wake, &reason);
+	if (cid < 0)
+		cid = usher_place_far(u, &s, &reason);
+	if (cid >= 0)
+		return usher_decide(cid, reason, true, s.restored);
+
+	/* 10. Nobody is idle. */
+	reason = (u32)from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE;
+	return usher_decide(from, reason, false, s.restored);
+}
+
+/* Where should this task run? r->prev and r->waker are cids of the machine. */
+USHER_FN struct usher_decision usher_place(struct usher USHER_MEM *u, const struct usher_request *r)
+{
+	struct usher_decision d = usher_place_steps(u, r);
+
+	u->cpus[r->waker].reasons[d.reason < USHER_NR_REASONS ? d.reason : 0]++;
+	env_trace(u, r, &d);
+	return d;
+}
+
+/*
+ * A task was put into the queue of q->from's LLC and announced by usher_queue_fill(): an idle CPU that
+ * should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
+ */
+USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
+{
+	struct usher_search s = { .q = q };
+	u16 reason;
+	s32 cid = usher_place_llc(u, &s, false, USHER_WAKE, &reason);
+
+	if (cid < 0)
+		cid = usher_place_far(u, &s, &reason);
+	return cid;
+}
+
+/*
+ * A search by self restored a summary bit (struct usher_decision.poke): while it was clear, somebody else's
+ * search may have overlooked an idle CPU and left a task waiting. Returns an idle CPU to send, claimed, or
+ * USHER_NONE_IDLE. Test: idle_against_retire.
+ */
+USHER_COLD s32 usher_rescue(struct usher USHER_MEM *u, u32 self)
+{
+	struct usher_query q = { .from = self, .self = self };
+
+	if (!usher_work_in_reach(u, self))
+		return USHER_NONE_IDLE;
+	return usher_look(u, &q);
+}
+
+/*
+ * At a callback after one that filled a queue: by now the task has arrived there, whatever was seen before.
+ * Returns an idle CPU to send, claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
+ */
+USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
+{
+	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+	u32 llc = me->look - 1;
+	struct usher_query q = { .self = self };
+	s32 cid;
+
+	if (!me->look)
+		return USHER_NONE_IDLE;
+	me->look = 0;
+	if (llc >= u->nr_llcs || !env_queued(u, llc))
+		return USHER_NONE_IDLE;
+	usher_queue_fill(u, llc);
+	q.from = u->llcs[llc].first_cid;
+	cid = usher_look(u, &q);
+	if (cid >= 0)
+		env_count(u, self, USHER_EV_LATE_LOOK);
+	return cid;
+}
+
+#endif
