@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's list format: `0-3,8,12-15`.
 
+/// Bounds the memory that a hostile list such as `0-65535,0-65535,...` takes.
+const MAX_NUMBERS: usize = 1 << 20;
+
 /// Parses a list such as `0-3,8,10-20:2/5` into ascending numbers without repeats. Blanks around
 /// items are allowed, as is an empty list. `A-B:U/G` takes the first `U` of every `G` numbers, as in
 /// the kernel. Numbers above `max` are refused, so that `0-4294967295` does not fill memory.
@@ -8,6 +11,14 @@
 /// # Errors
 /// The offending item, and what is wrong with it.
 pub fn parse_cpulist(list: &str, max: u32) -> Result<Vec<u32>, (String, String)> {
+    let mut out = parse_in_order(list, max)?;
+    out.sort_unstable();
+    out.dedup();
+    Ok(out)
+}
+
+/// As [`parse_cpulist`], but in the order of the list and with repeats.
+pub(crate) fn parse_in_order(list: &str, max: u32) -> Result<Vec<u32>, (String, String)> {
     let mut out = Vec::new();
     if list.trim().is_empty() {
         return Ok(out);
@@ -15,9 +26,10 @@ pub fn parse_cpulist(list: &str, max: u32) -> Result<Vec<u32>, (String, String)>
     for item in list.trim().split(',') {
         let item = item.trim();
         parse_item(item, max, &mut out).map_err(|what| (item.to_string(), what))?;
+        if out.len() > MAX_NUMBERS {
+            return Err((item.to_string(), "list too long".into()));
+        }
     }
-    out.sort_unstable();
-    out.dedup();
     Ok(out)
 }
 
@@ -63,14 +75,16 @@ pub fn format_cpulist(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut sorted: Vec<u32> = numbers.into_iter().collect();
     sorted.sort_unstable();
     sorted.dedup();
-    let mut items = Vec::new();
-    for run in sorted.chunk_by(|a, b| a + 1 == *b) {
-        match run {
-            [single] => items.push(single.to_string()),
-            _ => items.push(format!("{}-{}", run[0], run[run.len() - 1])),
-        }
-    }
-    items.join(",")
+    format_in_order(&sorted)
+}
+
+/// Formats numbers in the order given; [`parse_in_order`] reads it back.
+pub(crate) fn format_in_order(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [single] => single.to_string(),
+        _ => format!("{}-{}", run[0], run[run.len() - 1]),
+    });
+    runs.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

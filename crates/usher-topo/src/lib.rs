@@ -37,6 +37,7 @@
 //! # Ok::<(), usher_topo::TopoError>(())
 //! ```
 
+pub mod machine;
 pub mod shape;
 
 mod build;

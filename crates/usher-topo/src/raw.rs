@@ -89,7 +89,7 @@ impl CoreType {
             name: name.into(),
             capacity,
             cpu_power: None,
-            speed_permille: capacity * 1000 / CAPACITY_MAX,
+            speed_permille: (capacity * 1000 / CAPACITY_MAX).max(1),
         }
     }
 }

@@ -20,10 +20,11 @@ use std::str::FromStr;
 use crate::build::MAX_CPUS;
 use crate::error::TopoError;
 use crate::ids::Cpu;
+use crate::machine;
 use crate::raw::{CoreType, RawCpu, RawNode, RawTopology, CAPACITY_MAX};
 
-/// Capacity of the weak cores of a strong-and-weak shape: about 0.44 of a strong one, as on the boards
-/// the mixed-capacity work was done on. The built-in machine `4b4l` says the same.
+/// Capacity of the weak cores of a strong-and-weak shape, as Arm's Juno board shows for its weak
+/// cluster. The built-in machine `4b4l` says the same.
 pub const WEAK_CAPACITY: u32 = 446;
 
 /// A parsed shape.
@@ -249,5 +250,8 @@ impl fmt::Display for Shape {
 /// # Errors
 /// Not a shape and not such a name; no CPU; more than 4,096 CPUs.
 pub fn parse(text: &str) -> Result<RawTopology, TopoError> {
+    if machine::builtin_text(text).is_some() {
+        return machine::load(text)?.to_raw();
+    }
     text.parse::<Shape>().map(|shape| shape.to_raw())
 }
