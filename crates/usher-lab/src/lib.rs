@@ -1,2 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! To be filled in.
+//! lab
+pub mod agent;
+pub mod btf;
+pub mod cache;
+pub mod cpio;
+pub mod elf;
+pub mod error;
+pub mod image;
+pub mod kernel;
+pub mod proto;
+pub mod qemu;
+pub mod runner;
+pub mod shape;
+pub mod tool;
+pub use error::{LabError, Result};

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest's side of the lab: process number 1, which carries out the job and reports.
+//!
+//! It runs in the real-time class, so that no scheduler under test decides when it runs, and sleeps
+//! except when something happened. What it starts is back in the ordinary class.
+
+mod bpf;
+mod child;
+mod klog;
+mod sched_ext;
+mod sys;
+
+use std::time::{Duration, Instant};
+
+use crate::proto::SCHEDULER_REPORT_PATH;
+use crate::proto::{Event, Frame, Job, SchedulerStart, Step, StepReport, JOB_PATH};
+use child::{Child, Output};
+use klog::KernelLog;
+use sys::Channel;
+
+/// Guest time a scheduler gets to be enabled (the slowest known needs 30 s for the verifier).
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(120);
+/// Guest time a scheduler gets to end after SIGINT.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between attaching and the command, the same under every scheduler, so that the loader's own
+/// start-up work is over.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How often a waiting agent says that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Runs as process number 1: set up, carry out the job, say so, wait to be switched off.
+pub fn main() -> ! {
+    let why = match Channel::open() {
+        Ok(mut channel) => match run(&mut channel) {
+            Ok(()) => {
+                channel.send(&Frame::Event(Event::Done));
+                None
+            }
+            Err(why) => {
+                channel.send(&Frame::Event(Event::Failed { why: why.clone() }));
+                Some(why)
+            }
+        },
+        Err(why) => Some(why),
+    };
+    if let Some(why) = why {
+        eprintln!("usher-guest: {why}");
+    }
+    // The host ends the emulator once it has read the last frame.
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn run(channel: &mut Channel) -> Result<(), String> {
+    sys::prepare()?;
+    let text = std::fs::read(JOB_PATH).map_err(|error| format!("{JOB_PATH}: {error}"))?;
+    let job: Job = serde_json::from_slice(&text).map_err(|error| format!("{JOB_PATH}: {error}"))?;
+    if job.bpf_stats {
+        std::fs::write("/proc/sys/kernel/bpf_stats_enabled", "1")
+            .map_err(|error| format!("bpf_stats_enabled: {error}"))?;
+    }
+    let release = sys::release();
+    channel.send(&Frame::Event(Event::Hello {
+        release,
+        cpus: sys::cpus_online(),
+        nodes: sys::nodes(),
+    }));
+    let mut log = KernelLog::open()?;
+    for (index, step) in job.steps.iter().enumerate() {
+        let report = run_step(channel, &mut log, index, step)?;
+        channel.send(&Frame::Event(Event::End(Box::new(report))));
+    }
+    Ok(())
+}
+
+/// One step: load the scheduler, run the command, look, unload.
+fn run_step(
+    channel: &mut Channel,
+    log: &mut KernelLog,
+    index: usize,
+    step: &Step,
+) -> Result<StepReport, String> {
+    log.skip();
+    let mut report = StepReport {
+        step: index,
+        ..StepReport::default()
+    };
+    report.scheduler = step
+        .scheduler
+        .as_ref()
+        .map_or("eevdf".into(), |s| s.name.clone());
+    let mut loader = match &step.scheduler {
+        Some(start) => match attach(channel, start, &mut report)? {
+            Some(loader) => Some(loader),
+            None => {
+                report.kernel_log = log.take();
+                return Ok(report);
+            }
+        },
+        None => None,
+    };
+    std::thread::sleep(SETTLE);
+    report.ops = sched_ext::ops();
+    channel.send(&Frame::Event(Event::Begin { step: index }));
+    run_command(channel, step, loader.as_mut(), &mut report)?;
+    if let Some(loader) = loader.as_mut() {
+        observe(loader, &mut report);
+        stop(channel, loader, &mut report);
+    }
+    report.kernel_log = log.take();
+    Ok(report)
+}
+
+/// Starts the loader and waits until the kernel says that its scheduler is enabled. `None` when that
+/// did not happen; the report then says why.
+fn attach(
+    channel: &mut Channel,
+    start: &SchedulerStart,
+    report: &mut StepReport,
+) -> Result<Option<Child>, String> {
+    if sched_ext::state().as_deref() != Some("disabled") {
+        return Err(format!(
+            "cannot load {}: sched_ext is {} in this guest",
+            start.name,
+            sched_ext::state().unwrap_or_else(|| "absent".into())
+        ));
+    }
+    let _ = std::fs::remove_file(SCHEDULER_REPORT_PATH);
+    let mut loader = Child::start(&start.argv, &[])?;
+    let begun = Instant::now();
+    let mut alive = begun;
+    loop {
+        loader.collect(Duration::from_millis(10), &mut |_, _| ());
+        if sched_ext::state().as_deref() == Some("enabled") && sched_ext::ops().is_some() {
+            report.attach_ns = Some(begun.elapsed().as_nanos() as u64);
+            return Ok(Some(loader));
+        }
+        if loader.ended().is_some() {
+            report.ejected = Some("was not loaded".into());
+            break;
+        }
+        if begun.elapsed() > ATTACH_TIMEOUT {
+            report.ejected = Some(format!(
+                "was not enabled within {} s",
+                ATTACH_TIMEOUT.as_secs()
+            ));
+            loader.signal(libc::SIGKILL);
+            loader.wait(STOP_TIMEOUT);
+            break;
+        }
+        if alive.elapsed() > HEARTBEAT {
+            alive = Instant::now();
+            channel.send(&Frame::Event(Event::Alive));
+        }
+    }
+    report.scheduler_exit = loader.ended();
+    report.scheduler_log = loader.log();
+    Ok(None)
+}
+
+/// Runs the command to its end (or its timeout), passing its output on and the loader's aside.
+fn run_command(
+    channel: &mut Channel,
+    step: &Step,
+    mut loader: Option<&mut Child>,
+    report: &mut StepReport,
+) -> Result<(), String> {
+    let pid = loader
+        .as_ref()
+        .map_or(String::new(), |loader| loader.pid().to_string());
+    let mut command = match Child::start(&step.command, &[("USHER_SCHEDULER_PID", pid)]) {
+        Ok(command) => command,
+        Err(why) => {
+            // As a shell would: not found.
+            channel.send(&Frame::Stderr(format!("usher-guest: {why}\n").into_bytes()));
+            report.exit = Some(127);
+            return Ok(());
+        }
+    };
+    let timeout = Duration::from_secs(step.timeout_s);
+    let mut alive = Instant::now();
+    loop {
+        let mut pass_on = |output: Output, bytes: &[u8]| {
+            channel.send(&match output {
+                Output::Stdout => Frame::Stdout(bytes.to_vec()),
+                Output::Stderr => Frame::Stderr(bytes.to_vec()),
+            });
+        };
+        child::wait_any(&mut command, loader.as_deref_mut(), HEARTBEAT, &mut pass_on);
+        if let Some(exit) = command.ended() {
+            report.exit = Some(exit);
+            break;
+        }
+        if command.age() > timeout {
+            report.timed_out = true;
+            sys::show_blocked_tasks();
+            command.signal_session(libc::SIGKILL);
+            command.wait(STOP_TIMEOUT);
+            report.exit = Some(124);
+            break;
+        }
+        if alive.elapsed() >= HEARTBEAT {
+            alive = Instant::now();
+            channel.send(&Frame::Event(Event::Alive));
+        }
+    }
+    report.elapsed_ns = command.age().as_nanos() as u64;
+    // What it left running must not disturb the next step.
+    command.signal_session(libc::SIGKILL);
+    Ok(())
+}
+
+/// Notes whether the scheduler is still there and what the kernel counted about it.
+fn observe(loader: &mut Child, report: &mut StepReport) {
+    loader.collect(Duration::ZERO, &mut |_, _| ());
+    if let Some(exit) = loader.ended() {
+        report.ejected = Some(format!("ended while the command ran (exit {exit})"));
+        return;
+    }
+    // A loader that reloads itself (CPU hotplug) is disabled for a moment.
+    let patience = Instant::now();
+    while sched_ext::state().as_deref() != Some("enabled") {
+        if patience.elapsed() > STOP_TIMEOUT || loader.ended().is_some() {
+            report.ejected = Some("is no longer enabled after the command".into());
+            return;
+        }
+        loader.collect(Duration::from_millis(20), &mut |_, _| ());
+    }
+    report.events = sched_ext::events();
+    report.programs = bpf::struct_ops_programs();
+}
+
+/// Ends the loader as a user would, with SIGINT, and reads what it leaves behind.
+fn stop(channel: &mut Channel, loader: &mut Child, report: &mut StepReport) {
+    if loader.ended().is_none() {
+        loader.signal(libc::SIGINT);
+        if !loader.wait(STOP_TIMEOUT) {
+            report.ejected = Some(format!(
+                "did not end within {} s of SIGINT",
+                STOP_TIMEOUT.as_secs()
+            ));
+            loader.signal(libc::SIGKILL);
+            loader.wait(STOP_TIMEOUT);
+        }
+    }
+    let patience = Instant::now();
+    while sched_ext::state().as_deref() != Some("disabled") && patience.elapsed() < STOP_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    channel.send(&Frame::Event(Event::Alive));
+    report.scheduler_exit = loader.ended();
+    report.scheduler_log = loader.log();
+    report.scheduler_stats = std::fs::read(SCHEDULER_REPORT_PATH)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+}

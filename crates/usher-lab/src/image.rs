@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest's root file system: an initramfs of busybox, the benchmark programs and the libraries they
+//! need, and the agent as process number 1.
+//!
+//! The large part is the same for every run and is cached under the hash of its contents; what a run
+//! adds (job, kernel configuration, schedulers, the user's own programs) is a second, small archive that
+//! the kernel unpacks over the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::cache::{self, Cache, Fnv};
+use crate::cpio::Archive;
+use crate::elf::Elf;
+use crate::error::{LabError, Result};
+use crate::tool;
+
+/// Where libraries lie on Debian, below a root.
+const LIBRARY_FOLDERS: [&str; 4] = [
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "lib64",
+    "usr/lib",
+];
+
+/// Where libraries are put in the guest.
+const GUEST_LIBRARIES: &str = "/lib/x86_64-linux-gnu";
+
+/// Where the guest looks for programs.
+const PROGRAM_FOLDERS: [&str; 6] = [
+    "usr/local/bin",
+    "usr/bin",
+    "bin",
+    "usr/local/sbin",
+    "usr/sbin",
+    "sbin",
+];
+
+/// Small files that programs expect.
+const ETC: [(&str, &str); 5] = [
+    (
+        "/etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+    ),
+    ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
+    ("/etc/hosts", "127.0.0.1 localhost\n"),
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files\n",
+    ),
+    ("/etc/hostname", "guest\n"),
+];
+
+/// What one path in the guest is.
+#[derive(Debug, Clone)]
+enum Node {
+    HostFile(PathBuf),
+    Bytes(u32, Vec<u8>),
+    Symlink(String),
+    Folder,
+}
+
+/// A list of files for a guest, with the libraries that its programs need.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    nodes: BTreeMap<String, Node>,
+    /// Where programs and libraries are looked for, first match first.
+    roots: Vec<PathBuf>,
+}
+
+impl Plan {
+    /// An empty plan that looks for files in the cache's programs first, then on this machine.
+    pub fn new(cache: &Cache) -> Self {
+        Plan {
+            nodes: BTreeMap::new(),
+            roots: vec![cache.path("programs/root"), PathBuf::from("/")],
+        }
+    }
+
+    /// The part that every guest has.
+    pub fn base(cache: &Cache, agent: &Path) -> Result<Self> {
+        let mut plan = Plan::new(cache);
+        for folder in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/mnt"] {
+            plan.nodes.insert(folder.into(), Node::Folder);
+        }
+        plan.nodes
+            .insert("/var/run".into(), Node::Symlink("/run".into()));
+        plan.nodes
+            .insert("/var/tmp".into(), Node::Symlink("/tmp".into()));
+        for (path, text) in ETC {
+            plan.bytes(path, 0o644, text.as_bytes());
+        }
+        plan.program(agent, "/init")?;
+        plan.busybox()?;
+        for (name, path) in plan.cached_programs()? {
+            plan.program(&path, &format!("/usr/bin/{name}"))?;
+        }
+        Ok(plan)
+    }
+
+    /// True when the guest finds a program of this name on its PATH.
+    pub fn has_program(&self, name: &str) -> bool {
+        PROGRAM_FOLDERS
+            .iter()
+            .any(|folder| self.nodes.contains_key(&format!("/{folder}/{name}")))
+    }
+
+    /// Adds a file with the given contents.
+    pub fn bytes(&mut self, guest: &str, mode: u32, contents: &[u8]) {
+        self.nodes
+            .insert(guest.into(), Node::Bytes(mode, contents.to_vec()));
+    }
+
+    /// Adds a file of the host under another path, without looking into it.
+    pub fn host_file(&mut self, host: &Path, guest: &str) {
+        self.nodes
+            .insert(guest.into(), Node::HostFile(host.to_path_buf()));
+    }
+
+    /// Adds a program with its loader and all libraries that it needs.
+    pub fn program(&mut self, host: &Path, guest: &str) -> Result<()> {
+        self.host_file(host, guest);
+        let mut queue = vec![host.to_path_buf()];
+        let mut seen = BTreeSet::new();
+        while let Some(path) = queue.pop() {
+            let bytes = cache::read(&path)?;
+            // A script or a file of data has no needs that can be read off it.
+            let Some(elf) = Elf::parse(&bytes) else {
+                continue;
+            };
+            if let Some(loader) = elf.interpreter() {
+                let host = self.locate(loader.trim_start_matches('/')).ok_or_else(|| {
+                    LabError::bad_file(&path, format!("its loader {loader} is not on this machine"))
+                })?;
+                self.host_file(&host, loader);
+            }
+            for name in elf.needed() {
+                if !seen.insert(name.to_string()) {
+                    continue;
+                }
+                let library = self.library(name).ok_or_else(|| LabError::Missing {
+                    what: format!(
+                        "{}: the library {name} is not on this machine",
+                        path.display()
+                    ),
+                    remedy: "install the package that has it, or run `make setup`".into(),
+                })?;
+                self.host_file(&library, &format!("{GUEST_LIBRARIES}/{name}"));
+                queue.push(library);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a library would be taken from, `None` when it is nowhere.
+    pub fn library(&self, name: &str) -> Option<PathBuf> {
+        LIBRARY_FOLDERS
+            .iter()
+            .find_map(|folder| self.locate(&format!("{folder}/{name}")))
+    }
+
+    /// Where a program on the search path would be taken from.
+    pub fn find_program(&self, name: &str) -> Option<PathBuf> {
+        PROGRAM_FOLDERS
+            .iter()
+            .find_map(|folder| self.locate(&format!("{folder}/{name}")))
+    }
+
+    /// Removes everything that another plan has too, path and source.
+    pub fn without(mut self, other: &Plan) -> Plan {
+        self.nodes
+            .retain(|path, node| match (node, other.nodes.get(path)) {
+                (Node::HostFile(mine), Some(Node::HostFile(theirs))) => mine != theirs,
+                _ => true,
+            });
+        self
+    }
+
+    /// Writes the archive.
+    pub fn archive(&self) -> Result<Vec<u8>> {
+        let mut archive = Archive::new();
+        for (path, node) in &self.nodes {
+            match node {
+                Node::Folder => archive.dir(path),
+                Node::Symlink(target) => archive.symlink(path, target),
+                Node::Bytes(mode, bytes) => archive.file(path, *mode, bytes),
+                Node::HostFile(host) => {
+                    let mode = std::fs::metadata(host)
+                        .map_err(|error| LabError::io(host, "cannot read", error))?
+                        .permissions()
+                        .mode();
+                    archive.file(path, mode, &cache::read(host)?);
+                }
+            }
+        }
+        Ok(archive.finish())
+    }
+
+    /// The cached archive of this plan, written when there is none of these contents.
+    pub fn cached_archive(&self, cache: &Cache) -> Result<PathBuf> {
+        let mut hash = Fnv::default();
+        for (path, node) in &self.nodes {
+            hash.add(path.as_bytes());
+            match node {
+                Node::Folder => hash.add(b"folder"),
+                Node::Symlink(target) => hash.add(target.as_bytes()),
+                Node::Bytes(mode, bytes) => {
+                    hash.add(&mode.to_le_bytes());
+                    hash.add(bytes);
+                }
+                Node::HostFile(host) => hash.add(&cache::read(host)?),
+            }
+        }
+        let folder = cache.path("images");
+        let path = folder.join(format!("{}.cpio", hash.hex()));
+        if !path.is_file() {
+            cache::write_atomically(&path, &self.archive()?)?;
+            prune(&folder, IMAGES_KEPT);
+        }
+        Ok(path)
+    }
+
+    fn locate(&self, inside: &str) -> Option<PathBuf> {
+        self.roots
+            .iter()
+            .map(|root| root.join(inside))
+            .find(|path| path.is_file())
+    }
+
+    fn busybox(&mut self) -> Result<()> {
+        let missing = || LabError::Missing {
+            what: "no busybox for the guest".into(),
+            remedy: "run `make setup` (package busybox-static)".into(),
+        };
+        let host = self.find_program("busybox").ok_or_else(missing)?;
+        let list = tool::output(&host.to_string_lossy(), &["--list"])?;
+        self.host_file(&host, "/bin/busybox");
+        for applet in String::from_utf8_lossy(&list).lines() {
+            let path = format!("/bin/{applet}");
+            if applet != "busybox" {
+                self.nodes.insert(path, Node::Symlink("busybox".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The programs that the set-up fetched for guests, by name.
+    fn cached_programs(&self) -> Result<BTreeMap<String, PathBuf>> {
+        let mut found = BTreeMap::new();
+        for folder in ["usr/bin", "usr/sbin"] {
+            let folder = self.roots[0].join(folder);
+            let Ok(entries) = std::fs::read_dir(&folder) else {
+                continue;
+            };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                let Some(name) = path.file_name().map(|n| n.to_string_lossy().into_owned()) else {
+                    continue;
+                };
+                if path.is_file() && cache::read(&path)?.starts_with(b"\x7fELF") {
+                    found.insert(name, path);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// How many base images stay in the cache; each is tens of megabytes and a changed agent makes a new one.
+const IMAGES_KEPT: usize = 3;
+
+/// Deletes all but the newest files of a folder. Best effort: what cannot be deleted stays.
+fn prune(folder: &Path, kept: usize) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    let excess = files.len().saturating_sub(kept);
+    for (_, path) in &files[..excess] {
+        let _ = std::fs::remove_file(path);
+    }
+}
