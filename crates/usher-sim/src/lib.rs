@@ -1,2 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! To be filled in.
+//! Deterministic simulation of schedulers on machines that nobody needs to own.
+//!
+//! ```text
+//!   machine (topology + costs)  ┐
+//!   policy  (a scheduler)       ├──> Simulation::new(..).run() ──> Report
+//!   workload (tasks, objects)   │
+//!   seed, options               ┘
+//! ```
+//!
+//! Same inputs, same report, byte for byte, on any machine: time is whole nanoseconds, all chance comes
+//! from one seed, and nothing depends on the wall clock, on addresses or on hash order.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`machine`], [`costs`] | the machine: topology, speeds, idle states, and what everything costs |
+//! | [`program`], [`world`], [`workload`] | the seam to workloads: what tasks do and what they share |
+//! | [`policy`], [`host`], [`task`] | the seam to schedulers: callbacks, and what they see and can do |
+//! | [`coherence`] | shared cache lines: who has a copy, what an access costs, who queues |
+//! | [`params`] | `key=value` parameters of policies and workloads |
+//!
+//! To write a policy, start from `src/policy/fifo.rs`; to write a workload, from the example in
+//! [`program`].
+
+pub mod coherence;
+pub mod costs;
+pub mod cpuset;
+pub mod error;
+mod event;
+pub mod host;
+mod idle;
+pub mod ids;
+pub mod machine;
+pub mod metrics;
+pub mod params;
+pub mod policy;
+pub mod program;
+pub mod queue;
+pub mod rng;
+mod state;
+mod stats;
+pub mod task;
+pub mod workload;
+pub mod world;
+
+pub use error::SimError;
+pub use ids::{Cpu, Nanos, TaskId};
+pub use machine::Machine;
+pub use policy::Policy;
+pub use workload::Workload;

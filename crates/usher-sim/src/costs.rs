@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What things cost on a machine: every number of the hardware and kernel model, with its source.
+//!
+//! A cost file (`data/costs/*.toml`) gives each number as `{ value = 1500, source = "..." }`, where the
+//! source is a citation or begins with `assumed`. A file may start from another with `base = "..."` and
+//! then overrides only what differs. A number that is missing, unknown or without source is an error.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::{nearest, SimError};
+use crate::ids::Nanos;
+
+macro_rules! costs {
+    ($($(#[$doc:meta])* $section:ident . $field:ident;)*) => {
+        /// The numbers. Names end in their unit; `[a, b, ...]` tables are documented at the field.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct CostNumbers {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl CostNumbers {
+            /// `section.name` of every number.
+            pub const NAMES: &'static [&'static str] =
+                &[$(concat!(stringify!($section), ".", stringify!($field)),)*];
+
+            /// The number with this `section.name`.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut u64> {
+                match name {
+                    $(concat!(stringify!($section), ".", stringify!($field)) =>
+                        Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+costs! {
+    /// Ticks per second (`CONFIG_HZ`).
+    tick.hz;
+    /// Time one tick's handler takes, without what the policy does in it.
+    tick.tick_ns;
+    /// 1: the ticks of different CPUs are spread over the period (`skew_tick=1`); 0: all at once.
+    tick.tick_skew;
+    /// Slack of timers of tasks that are not real-time.
+    timer.timer_slack_ns;
+    /// Time a timer interrupt takes, entry to exit, without the wakeups it does.
+    timer.timer_irq_ns;
+    /// Context switch between tasks of different address spaces.
+    switch.switch_ns;
+    /// Context switch between threads of one process.
+    switch.switch_thread_ns;
+    /// Fixed part of choosing the next task (`__schedule` without the policy's own work).
+    switch.schedule_ns;
+    /// Fixed part of a wakeup (`try_to_wake_up` without the policy's own work).
+    wake.wake_ns;
+    /// Time the sender of an interrupt to another CPU spends.
+    ipi.ipi_send_ns;
+    /// From sending to arrival, between threads of a core.
+    ipi.ipi_core_ns;
+    /// From sending to arrival, within an LLC.
+    ipi.ipi_llc_ns;
+    /// From sending to arrival, within a node.
+    ipi.ipi_node_ns;
+    /// From sending to arrival, to another node.
+    ipi.ipi_remote_ns;
+    /// Time the receiver spends on it, without what it is about.
+    ipi.ipi_handle_ns;
+    /// Time to wake a CPU that polls a memory word instead, on the sender's side.
+    ipi.poll_wake_ns;
+    /// Any system call: entry and exit.
+    syscall.syscall_ns;
+    /// `futex` beyond that.
+    syscall.futex_ns;
+    /// `read` and `write` on a pipe or socket beyond that, without protocol and copy.
+    syscall.rw_ns;
+    /// `poll` beyond that, per channel.
+    syscall.poll_ns;
+    /// Locking or unlocking an uncontended mutex, in user space.
+    syscall.mutex_ns;
+    /// `nanosleep` beyond that.
+    syscall.sleep_ns;
+    /// `semop` beyond that.
+    syscall.sem_ns;
+    /// `fork` of a process.
+    syscall.fork_ns;
+    /// `clone` of a thread.
+    syscall.thread_ns;
+    /// `execve`.
+    syscall.exec_ns;
+    /// `exit`, with the release of the address space.
+    syscall.exit_ns;
+    /// `wait4` beyond the entry.
+    syscall.wait_ns;
+    /// `sched_setaffinity` and `sched_setattr`.
+    syscall.sched_ns;
+    /// Submitting a request to a device.
+    syscall.io_ns;
+    /// A load or store of a line that this core has.
+    line.line_hit_ns;
+    /// An atomic read-modify-write of a line that this core owns.
+    line.line_rmw_ns;
+    /// Fetching a line that the sibling thread's core has is a hit; from another core of the LLC.
+    line.line_llc_ns;
+    /// From another LLC of the node.
+    line.line_node_ns;
+    /// From another node at `line_remote_slit`.
+    line.line_remote_ns;
+    /// The SLIT distance at which `line_remote_ns` was measured; others scale linearly above 10.
+    line.line_remote_slit;
+    /// From memory: nobody has it.
+    line.line_memory_ns;
+    /// Private cache (L2) of a core, in KiB.
+    cache.l2_kib;
+    /// LLC, in KiB.
+    cache.llc_kib;
+    /// Refilling the private cache from the LLC, ns per KiB.
+    cache.refill_llc_ns_per_kib;
+    /// Refilling from another LLC or the node's memory, ns per KiB.
+    cache.refill_memory_ns_per_kib;
+    /// Refilling from another node's memory, ns per KiB.
+    cache.refill_remote_ns_per_kib;
+    /// A refill slows work down to no less than 1000 / (1000 + this) of its speed: a burst shorter than
+    /// the refill does not pay for all of it.
+    cache.refill_slowdown_permille;
+    /// How much longer memory-bound work takes on another node than its own, in thousandths, at
+    /// `line_remote_slit`.
+    cache.remote_memory_permille;
+    /// Copying data that this LLC holds, ns per KiB.
+    copy.copy_llc_ns_per_kib;
+    /// Copying data that another LLC of the node holds, ns per KiB.
+    copy.copy_node_ns_per_kib;
+    /// Copying data that another node holds, ns per KiB.
+    copy.copy_remote_ns_per_kib;
+    /// Entering an idle state.
+    idle.idle_enter_ns;
+    /// Share of a state's worst-case exit latency that an exit takes, in thousandths.
+    idle.idle_exit_permille;
+}
+
+/// An idle state of a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleState {
+    /// `C1`, `C6`.
+    pub name: String,
+    /// Worst-case exit latency.
+    pub exit_ns: Nanos,
+    /// Shortest stay for which the state pays.
+    pub residency_ns: Nanos,
+    /// Whether a CPU in it watches a memory word (POLL, mwait), so that waking it needs no interrupt.
+    pub polling: bool,
+}
+
+/// What things cost on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// The name of the table.
+    pub name: String,
+    /// The numbers.
+    pub n: CostNumbers,
+    /// Speed of one thread in thousandths of the core's, by the number of busy threads of the core less
+    /// one. The last entry serves wider cores, too.
+    pub smt_share_permille: Vec<u32>,
+    /// Idle states, shallowest first. Never empty.
+    pub idle_states: Vec<IdleState>,
+    /// `section.name` to source, for all numbers.
+    pub sources: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawValue {
+    value: u64,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawShares {
+    value: Vec<u32>,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawIdle {
+    name: String,
+    exit_ns: u64,
+    residency_ns: u64,
+    polling: bool,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSmt {
+    share_permille: RawShares,
+}
+
+#[derive(Deserialize)]
+struct RawFile {
+    base: Option<String>,
+    smt: Option<RawSmt>,
+    idle_state: Option<Vec<RawIdle>>,
+    #[serde(flatten)]
+    sections: BTreeMap<String, BTreeMap<String, RawValue>>,
+}
+
+macro_rules! builtin {
+    ($($name:literal),* $(,)?) => {
+        /// Names of the built-in tables.
+        pub const BUILTIN: &[&str] = &[$($name),*];
+
+        fn builtin_text(name: &str) -> Option<&'static str> {
+            match name {
+                $($name => Some(include_str!(concat!("../../../data/costs/", $name, ".toml"))),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+builtin!["generic", "skylake-sp", "icelake-sp", "sapphire-rapids", "broadwell-ep", "zen3", "tc2"];
+
+impl Costs {
+    /// The built-in table of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn builtin(name: &str) -> Result<Costs, SimError> {
+        let text = builtin_text(name).ok_or_else(|| SimError::Unknown {
+            kind: "cost table".into(),
+            name: name.into(),
+            nearest: nearest(name, BUILTIN),
+        })?;
+        Self::parse(name, text)
+    }
+
+    /// Reads a table from the text of a cost file; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// Anything that is not as the module's documentation says.
+    pub fn parse(origin: &str, text: &str) -> Result<Costs, SimError> {
+        let wrong = |what: String| SimError::Input { origin: origin.into(), what };
+        let raw: RawFile = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        let mut costs = match &raw.base {
+            Some(base) if base == origin => return Err(wrong("names itself as its base".into())),
+            Some(base) => Self::builtin(base)?,
+            None => Costs::default(),
+        };
+        costs.name = origin.into();
+        for (section, values) in raw.sections {
+            for (key, raw) in values {
+                costs.take(&wrong, format!("{section}.{key}"), raw)?;
+            }
+        }
+        if let Some(smt) = raw.smt {
+            costs.smt_share_permille = smt.share_permille.value;
+            costs.sources.insert("smt.share_permille".into(), smt.share_permille.source);
+        }
+        if let Some(states) = raw.idle_state {
+            costs.idle_states.clear();
+            for state in states {
+                costs.sources.insert(format!("idle_state.{}", state.name), state.source);
+                costs.idle_states.push(IdleState {
+                    name: state.name,
+                    exit_ns: state.exit_ns,
+                    residency_ns: state.residency_ns,
+                    polling: state.polling,
+                });
+            }
+        }
+        costs.check().map_err(wrong)?;
+        Ok(costs)
+    }
+
+    fn take(
+        &mut self,
+        wrong: &impl Fn(String) -> SimError,
+        name: String,
+        raw: RawValue,
+    ) -> Result<(), SimError> {
+        if raw.source.trim().is_empty() {
+            return Err(wrong(format!("`{name}` has no source; cite one, or write `assumed: why`")));
+        }
+        let Some(field) = self.n.get_mut(&name) else {
+            let near = nearest(&name, CostNumbers::NAMES).into_iter().take(3).collect::<Vec<_>>();
+            return Err(wrong(format!("unknown number `{name}`; nearest: {}", near.join(", "))));
+        };
+        *field = raw.value;
+        self.sources.insert(name, raw.source);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(missing) = CostNumbers::NAMES.iter().find(|n| !self.sources.contains_key(**n)) {
+            return Err(format!("the number `{missing}` is missing; add it, or name a base table"));
+        }
+        if self.smt_share_permille.first() != Some(&1000) {
+            return Err("smt.share_permille must begin with 1000, a thread alone on its core".into());
+        }
+        if self.smt_share_permille.iter().any(|&s| s == 0 || s > 1000) {
+            return Err("smt.share_permille: each share must be from 1 to 1000".into());
+        }
+        if self.idle_states.is_empty() {
+            return Err("there must be at least one [[idle_state]]".into());
+        }
+        if !(24..=10_000).contains(&self.n.hz) {
+            return Err(format!("tick.hz is {}, but must be from 24 to 10000", self.n.hz));
+        }
+        if self.n.line_remote_slit <= 10 {
+            return Err("line.line_remote_slit must be above 10, the local distance".into());
+        }
+        Ok(())
+    }
+
+    /// Changes one number by `section.name`, as `--set cost.section.name=value` does.
+    ///
+    /// # Errors
+    /// There is no such number; the nearest names are suggested.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), SimError> {
+        let field = self.n.get_mut(name).ok_or_else(|| SimError::Unknown {
+            kind: "cost".into(),
+            name: name.into(),
+            nearest: nearest(name, CostNumbers::NAMES),
+        })?;
+        *field = value;
+        self.sources.insert(name.into(), "set by the user".into());
+        Ok(())
+    }
+
+    /// Names of the numbers whose source begins with `assumed`.
+    pub fn assumed(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().filter(|(_, s)| s.starts_with("assumed")).map(|(n, _)| n.as_str())
+    }
+}

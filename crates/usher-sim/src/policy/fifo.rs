@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One queue for all: the smallest policy that makes sense, and the example of docs/POLICY.md.
+//!
+//! 1. A woken task goes to an idle CPU: the one where it last ran, else any it may use.
+//! 2. If none is idle it waits at the end of the one queue.
+//! 3. A CPU takes the first task of the queue that it may run.
+//! 4. A task that ran for a slice while others wait goes to the end of the queue.
+
+use std::collections::VecDeque;
+
+use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo};
+use crate::coherence::Access;
+use crate::ids::{Cpu, LineId, Nanos, TaskId};
+
+const SLICE_NS: Nanos = 4_000_000;
+
+/// See the module.
+#[derive(Default)]
+pub struct Fifo {
+    queue: VecDeque<TaskId>,
+    picked_at: Vec<Nanos>, // by cpu
+    line: LineId,          // of the queue's lock: all CPUs fight over it
+}
+
+impl Policy for Fifo {
+    fn name(&self) -> &str {
+        "fifo"
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &["prev-idle", "any-idle", "queue"]
+    }
+
+    fn attach(&mut self, host: &mut Host) {
+        let class = host.line_class("fifo-queue");
+        self.line = host.new_line(class, None);
+        self.picked_at = vec![0; host.machine().nr_cpu_numbers()];
+    }
+
+    fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
+        let task = host.task(wake.task);
+        let free = |cpu: Cpu| task.may_run_on(cpu) && host.is_idle(cpu) && !host.needs_resched(cpu);
+        if free(wake.prev) {
+            return Placement { cpu: wake.prev, reason: 0 };
+        }
+        let machine = host.machine();
+        match machine.cpus().iter().copied().find(|&cpu| free(cpu)) {
+            Some(cpu) => Placement { cpu, reason: 1 },
+            None if task.may_run_on(wake.prev) => Placement { cpu: wake.prev, reason: 2 },
+            None => {
+                let cpu = machine.online().and(task.allowed()).first();
+                Placement { cpu: cpu.expect("a task may run somewhere"), reason: 2 }
+            }
+        }
+    }
+
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+        host.access(self.line, Access::Rmw);
+        self.queue.push_back(task);
+        if host.is_idle(cpu) {
+            host.resched(cpu);
+        }
+    }
+
+    fn dequeue(&mut self, host: &mut Host, task: TaskId) {
+        host.access(self.line, Access::Rmw);
+        self.queue.retain(|&t| t != task);
+    }
+
+    fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        host.access(self.line, Access::Rmw);
+        let place = self.queue.iter().position(|&t| host.task(t).may_run_on(cpu))?;
+        self.picked_at[cpu.0 as usize] = host.now();
+        self.queue.remove(place)
+    }
+
+    fn put_prev(&mut self, host: &mut Host, task: TaskId, _cpu: Cpu, why: StopWhy) {
+        if why.is_runnable() {
+            host.access(self.line, Access::Rmw);
+            self.queue.push_back(task);
+        }
+    }
+
+    fn tick(&mut self, host: &mut Host, cpu: Cpu, _curr: TaskId) {
+        host.access(self.line, Access::Read);
+        let over = host.now() >= self.picked_at[cpu.0 as usize] + SLICE_NS;
+        if over && self.queue.iter().any(|&t| host.task(t).may_run_on(cpu)) {
+            host.resched(cpu);
+        }
+    }
+
+    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
+        None
+    }
+}

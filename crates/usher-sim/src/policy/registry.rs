@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies by name.
+
+use std::collections::BTreeMap;
+
+use super::{fifo, Policy};
+use crate::error::{nearest, SimError};
+use crate::params::Params;
+
+/// A policy that can be asked for by name.
+pub struct PolicyInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Makes one. Reads its parameters; [`build`] refuses the rest.
+    pub make: fn(&mut Params) -> Result<Box<dyn Policy>, SimError>,
+}
+
+/// All of them. A new policy adds its line here.
+pub const POLICIES: &[PolicyInfo] = &[PolicyInfo {
+    name: "fifo",
+    about: "one queue for all CPUs; the example of docs/POLICY.md",
+    make: |_| Ok(Box::new(fifo::Fifo::default())),
+}];
+
+/// Makes the policy of this name. Returns also all its parameters with the values in force.
+///
+/// # Errors
+/// Unknown name or parameter (the nearest are suggested), bad value.
+pub fn build(
+    name: &str,
+    mut params: Params,
+) -> Result<(Box<dyn Policy>, BTreeMap<String, String>), SimError> {
+    let info = POLICIES.iter().find(|p| p.name == name).ok_or_else(|| SimError::Unknown {
+        kind: "policy".into(),
+        name: name.into(),
+        nearest: nearest(name, &POLICIES.iter().map(|p| p.name).collect::<Vec<_>>()),
+    })?;
+    let policy = (info.make)(&mut params)?;
+    Ok((policy, params.finish(&format!("policy {name}"))?))
+}

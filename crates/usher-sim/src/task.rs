@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A task as the engine knows it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::cpuset::CpuSet;
+use crate::ids::{Core, Cpu, Llc, Nanos, Node, TaskId};
+use crate::program::{Action, Class, Hint, Memory, Outcome, Program};
+use crate::rng::Rng;
+use crate::world::{Barrier, Channel, Cond, Futex, Mutex, Semaphore};
+
+/// What a task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Being placed: woken or created, not yet in the policy's hands.
+    Waking,
+    /// In the policy's hands, waiting for a CPU.
+    Queued,
+    /// Running on its CPU (or on its way to sleep, until the CPU has switched away).
+    Running,
+    /// Asleep.
+    Sleeping,
+    /// Exited.
+    Dead,
+}
+
+/// What a sleeping task waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WaitsFor {
+    Nothing,
+    Timer,
+    Io,
+    Futex(Futex),
+    Read(Channel),
+    Write(Channel),
+    Poll(Arc<[Channel]>),
+    Mutex(Mutex),
+    Cond(Cond, Mutex),
+    Barrier(Barrier),
+    Semaphore(Semaphore),
+    Child(Option<TaskId>),
+}
+
+/// What a task does next when its CPU gives it the chance.
+#[derive(Debug)]
+pub(crate) enum Todo {
+    /// Ask the program.
+    Next,
+    /// Go on computing: this much work is left (see [`Task::work_left`]).
+    Compute,
+    /// Go on with an action that could not be completed at once.
+    Resume(Action),
+    /// Switch away: asleep from now on, unless woken in the meantime.
+    Sleep,
+    /// Switch away for good.
+    Exit,
+    /// Switch away, but stay runnable.
+    Yield,
+}
+
+/// A task. Policies read it through the methods.
+pub struct Task {
+    pub(crate) id: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) program: Option<Box<dyn Program>>,
+    pub(crate) state: State,
+    pub(crate) allowed: Arc<CpuSet>,
+    pub(crate) nr_allowed: u32,
+    /// The class it was given, and the one in force while it is boosted.
+    pub(crate) own_class: Class,
+    pub(crate) class: Class,
+    pub(crate) hint: Hint,
+    pub(crate) group: u32,
+    pub(crate) memory: Memory,
+    /// Tasks of equal space are threads of one process.
+    pub(crate) space: TaskId,
+    /// Where it is queued or runs, or last was.
+    pub(crate) cpu: Cpu,
+    /// Where it last ran; `None` before the first time.
+    pub(crate) last_ran: Option<Cpu>,
+    pub(crate) home: Node,
+    pub(crate) rng: Rng,
+    pub(crate) lineage: u64,
+    pub(crate) children_made: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) todo: Todo,
+    /// Work left of a `Compute`, in ns of the strongest core with 16 fraction bits.
+    pub(crate) work_left: u64,
+    /// Bytes (KiB) its caches lack: private cache from LLC, and LLC from memory, as time still to pay.
+    pub(crate) refill_ns: Nanos,
+    /// Cache clocks when it last stopped running (see `cache.rs`).
+    pub(crate) left_core: (Core, u64),
+    pub(crate) left_llc: (Llc, u64),
+    pub(crate) waits_for: WaitsFor,
+    /// Set when woken before it has left its CPU.
+    pub(crate) woken: bool,
+    /// Distinguishes a timer armed for an earlier wait.
+    pub(crate) wait_gen: u32,
+    /// Whom it has still to wake, one after another.
+    pub(crate) to_wake: VecDeque<TaskId>,
+    pub(crate) to_wake_sync: bool,
+    pub(crate) held_pi: Vec<Mutex>,
+    /// Bytes of a `Write` or exact `Read` still to go.
+    pub(crate) live_children: u32,
+    pub(crate) dead_children: VecDeque<TaskId>,
+    /// Total time on a CPU, up to `ran_since` if it runs.
+    pub(crate) runtime: Nanos,
+    pub(crate) ran_since: Nanos,
+    pub(crate) queued_at: Nanos,
+    pub(crate) woken_at: Nanos,
+    /// Total work done (same unit as `work_left`) and asked for.
+    pub(crate) work_done: u64,
+    pub(crate) work_asked: u64,
+    pub(crate) exited_at: Nanos,
+    pub(crate) created_at: Nanos,
+    pub(crate) run_measured: Nanos,
+}
+
+impl Task {
+    /// Its id.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who forked it; `None` for a root task.
+    pub fn parent(&self) -> Option<TaskId> {
+        self.parent
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The CPUs it may run on, some of which may be offline.
+    pub fn allowed(&self) -> &Arc<CpuSet> {
+        &self.allowed
+    }
+
+    /// How many online CPUs it may run on.
+    pub fn nr_allowed(&self) -> u32 {
+        self.nr_allowed
+    }
+
+    /// Whether it may run on a CPU.
+    #[inline]
+    pub fn may_run_on(&self, cpu: Cpu) -> bool {
+        self.allowed.contains(cpu)
+    }
+
+    /// Its scheduling class, boosts by priority inheritance included.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Its placement hint.
+    pub fn hint(&self) -> Hint {
+        self.hint
+    }
+
+    /// Its fairness group.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// Where it is queued or runs, or last was.
+    pub fn cpu(&self) -> Cpu {
+        self.cpu
+    }
+
+    /// Where it last ran; `None` before the first time.
+    pub fn last_ran(&self) -> Option<Cpu> {
+        self.last_ran
+    }
+
+    /// The node where its memory is.
+    pub fn home(&self) -> Node {
+        self.home
+    }
+
+    /// When it was last queued.
+    pub fn queued_at(&self) -> Nanos {
+        self.queued_at
+    }
+}

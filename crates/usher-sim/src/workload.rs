@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What runs: tasks, the objects they share, and when it is over.
+
+mod registry;
+
+pub use registry::{build, WorkloadInfo, WORKLOADS};
+
+use std::collections::BTreeMap;
+
+use crate::ids::Nanos;
+use crate::program::TaskSpec;
+use crate::world::World;
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At this time. Tasks that still run or wait are fine; a deadlock before then is not.
+    At(Nanos),
+    /// When every task has exited.
+    AllExit,
+    /// When the first root task has exited.
+    FirstExit,
+}
+
+/// The result a workload is usually judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headline {
+    /// Name of the metric, as in the report.
+    pub metric: String,
+    /// Whether more of it is better.
+    pub higher_is_better: bool,
+}
+
+/// A workload, ready to run once.
+#[derive(Debug)]
+pub struct Workload {
+    /// Its name, as on the command line.
+    pub name: String,
+    /// All parameters with the values in force.
+    pub parameters: BTreeMap<String, String>,
+    /// What its tasks share.
+    pub world: World,
+    /// The root tasks, in order of creation.
+    pub tasks: Vec<TaskSpec>,
+    /// When it is over.
+    pub stop: Stop,
+    /// What happens before this time is not measured: all metrics start again from zero then.
+    pub warmup: Nanos,
+    /// The result to look at first.
+    pub headline: Headline,
+    /// What the model leaves out, one short sentence each; printed with the results.
+    pub limits: Vec<String>,
+}
