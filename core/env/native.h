@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The core in an ordinary process: many threads, C11 atomics through the compiler's builtins.
- * The host behind u->host answers what the core cannot know: the lengths of the queues, which the host keeps.
+ * The host behind u->host says what the core cannot know: the lengths of the queues, which the host keeps.
  */
 #ifndef USHER_ENV_NATIVE_H
 #define USHER_ENV_NATIVE_H
@@ -19,7 +19,7 @@
 #define env_barrier(u) ((void)(u), __atomic_thread_fence(__ATOMIC_SEQ_CST))
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))
-#define env_queued(u, llc) ((u)->host->queued((u)->host, (llc)))
+#define env_queued(u, llc) __atomic_load_n(&(u)->host->queued[(llc)], __ATOMIC_RELAXED)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) ((void)(u), true)

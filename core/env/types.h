@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The integer types for environments in an ordinary process, and what the process answers. */
+/* The integer types for environments in an ordinary process, and what the process supplies at run time. */
 #ifndef USHER_ENV_TYPES_H
 #define USHER_ENV_TYPES_H
 
@@ -14,10 +14,12 @@ typedef uint64_t u64;
 typedef int32_t s32;
 typedef int64_t s64;
 
-/* What a process supplies at run time. The pointers stay valid as long as the struct usher. */
+struct usher_log;
+
+/* What the core cannot know. The pointers stay valid as long as the struct usher. */
 struct usher_host {
-	u64 (*queued)(struct usher_host *host, u32 llc);
-	void *data;
+	u64 *queued;	       /* per LLC: tasks waiting in its queue, kept up to date by the host */
+	struct usher_log *log; /* of traced.h; NULL elsewhere */
 };
 
 #endif

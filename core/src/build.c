@@ -71,6 +71,12 @@ static u64 usher_pack_words(const struct usher_spec *spec, const u32 *first, str
 	return word + 1;
 }
 
+/* Tiers beyond the last that is told apart are weaker still and count as the last. */
+static u32 usher_tier(const struct usher_spec *spec, u32 cid)
+{
+	return spec->tier[cid] < USHER_MAX_TIERS ? spec->tier[cid] : USHER_MAX_TIERS - 1;
+}
+
 static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, const u32 *first)
 {
 	u32 s, c;
@@ -88,7 +94,7 @@ static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, co
 			u32 bit = c - first[s], width;
 
 			u->cids[c].bit = bit;
-			shard->tier[spec->tier[c] % USHER_MAX_TIERS] |= 1ULL << bit;
+			shard->tier[usher_tier(spec, c)] |= 1ULL << bit;
 			if (c == first[s] || spec->core[c] != spec->core[c - 1]) {
 				start = c;
 				shard->first_thread |= 1ULL << bit;
@@ -117,13 +123,15 @@ static void usher_fill_cids(struct usher *u, const struct usher_spec *spec)
 		cid->shard = spec->shard[c];
 		cid->llc = spec->llc[c];
 		cid->node = spec->node[c];
-		cid->tier = spec->tier[c];
+		cid->tier = usher_tier(spec, c);
 		cid->capacity = spec->capacity[c];
 		u->cid_of_cpu[spec->cpu[c]] = c;
 	}
-	/* Siblings stand next to each other and in one shard. */
+	/* Siblings stand next to each other; those of a core wider than a shard are told apart by shard. */
 	for (c = 0; c < spec->nr_cids; c++)
 		for (d = c; d < spec->nr_cids && spec->core[d] == spec->core[c]; d++) {
+			if (spec->shard[d] != spec->shard[c])
+				break;
 			u->cids[c].core |= 1ULL << u->cids[d].bit;
 			u->cids[d].core |= 1ULL << u->cids[c].bit;
 		}

@@ -1,2 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! To be filled in.
+//! usher's placement core, from Rust.
+//!
+//! The core itself is C (`core/` at the root of the repository): the very sources that run inside the kernel
+//! are compiled into this crate, so that a decision made here is the decision made there. This crate wraps
+//! them safely:
+//!
+//! ```
+//! use usher_core::{Core, Reason, Request};
+//! use usher_topo::{shape, Cid, Topology};
+//!
+//! // Two nodes with two LLCs each, of four cores with two threads: 32 CPUs.
+//! let topo = Topology::build(&shape::parse("2n2l4c2t")?, 64)?;
+//! let mut core = Core::of(&topo)?;
+//!
+//! core.idle_enter(Cid(2));
+//! core.idle_enter(Cid(3)); // now the second core is idle
+//! let decision = core.place(&Request::wake(Cid(0), Cid(20)));
+//! assert_eq!((decision.cid, decision.reason), (Cid(2), Reason::LlcCore));
+//! assert!(decision.claimed && !core.is_idle(Cid(2)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A machine is a [`Tables`] of plain arrays, usually made from a [`usher_topo::Topology`]; [`Settings`] say how idle
+//! CPUs are tracked. The environments of `core/env/` are:
+//!
+//! | built by | environment | for |
+//! |---|---|---|
+//! | [`Core::new`] | `native.h` | replay, tests, benches |
+//! | [`Core::traced`] | `traced.h` | the simulator: each call leaves a list of its accesses to shared memory |
+//! | [`build_into`] | (none) | the loader: tables in memory that kernel programs share |
+
+mod block;
+mod ffi;
+mod kinds;
+mod placement;
+mod request;
+mod set;
+mod stats;
+mod tables;
+mod trace;
+
+/// The most CPUs a machine may have.
+pub const MAX_CIDS: usize = 4096;
+
+pub use kinds::{Event, Granularity, PickError, Reason, UnknownName, Wake};
+pub use placement::{build_into, bytes_needed, Core, Foreign};
+pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};
+pub use set::CidSet;
+pub use stats::Statistics;
+pub use tables::{
+    BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_SLICE_NS, MAX_SMT, MAX_TIERS,
+};
+pub use trace::{Access, AccessKind};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The core inside a Linux kernel, as part of a BPF object.
+ *
+ * struct usher and its tables live in a BPF arena, built there by the loader with the same code as
+ * everywhere. A pointer in the arena is the loader's own address; the compiler casts it (address space 1)
+ * and the kernel uses its low 32 bits. The kernel checks nothing there and needs to know no bounds: an
+ * access outside what is mapped reads 0 and writes nothing.
+ *
+ * x86's JIT compiles compare-and-swap and add on arena memory, but not fetch-or, fetch-and, fetch-xor
+ * (arm64's does with LSE). So the two bit operations are loops around a compare-and-swap: lock-free, and
+ * repeated only when somebody else changed the word meanwhile. A loop that the kernel's budget ends (it
+ * would take millions of losses in a row) is reported to the includer.
+ *
+ * The file that includes the core defines, after including this header and before the core:
+ *
+ *   usher_bpf_queued(llc)   tasks in the queue of an LLC
+ *   usher_bpf_gave_up()     a loop was ended by the kernel's budget: what was to be changed is not
+ */
+#ifndef USHER_ENV_BPF_H
+#define USHER_ENV_BPF_H
+
+/* The prototypes of kfuncs in vmlinux.h lack address spaces; the headers that need kfuncs declare them. */
+#define BPF_NO_KFUNC_PROTOTYPES
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include "bpf_arena_common.bpf.h"
+
+#define USHER_MEM __arena
+#define USHER_FN static inline __attribute__((unused))
+#define USHER_COLD static __attribute__((noinline, unused))
+
+/*
+ * The verifier is done with a can_loop loop when a round begins in a state that an earlier round covers. A
+ * counter that starts at a constant it knows is another constant in each round and never covered; one that
+ * starts at what a writable global happens to hold is "some number" from the first round on.
+ */
+static volatile u32 usher_bpf_zero = 0;
+
+/* Masks right before the use, in a step the compiler may not move or turn into a running pointer. */
+static inline u32 usher_bpf_index(u32 i, u32 mask)
+{
+	asm volatile("%0 &= %1" : "+r"(i) : "i"(mask));
+	return i;
+}
+
+static u64 usher_bpf_queued(u32 llc);
+static void usher_bpf_gave_up(void);
+
+static inline u64 usher_bpf_fetch_or(u64 __arena *p, u64 bits)
+{
+	u64 old = *(volatile u64 __arena *)p, seen;
+
+	do {
+		seen = __sync_val_compare_and_swap(p, old, old | bits);
+		if (seen == old)
+			return old;
+		old = seen;
+	} while (can_loop);
+	usher_bpf_gave_up();
+	return old;
+}
+
+static inline u64 usher_bpf_fetch_and(u64 __arena *p, u64 bits)
+{
+	u64 old = *(volatile u64 __arena *)p, seen;
+
+	do {
+		seen = __sync_val_compare_and_swap(p, old, old & bits);
+		if (seen == old)
+			return old;
+		old = seen;
+	} while (can_loop);
+	usher_bpf_gave_up();
+	return 0; /* as if nobody was there: the caller owns nothing */
+}
+
+/* A read-modify-write that returns the old value is a full barrier; a plain one need not be (arm64). */
+static inline void usher_bpf_barrier(void)
+{
+	u64 word = 0, zero = 0;
+
+	asm volatile("%0 = atomic_fetch_add((u64 *)(%1 + 0), %0)" : "+r"(zero) : "r"(&word) : "memory");
+}
+
+#define env_read(u, p) (*(const volatile typeof(*(p)) *)(p))
+#define env_write(u, p, v) (*(volatile typeof(*(p)) *)(p) = (v))
+#define env_fetch_or(u, p, bits) usher_bpf_fetch_or((p), (bits))
+#define env_fetch_and(u, p, bits) usher_bpf_fetch_and((p), (bits))
+#define env_barrier(u) usher_bpf_barrier()
+#define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
+#define env_trace(u, request, decision) ((void)(request), (void)(decision))
+#define env_queued(u, llc) usher_bpf_queued(llc)
+#define env_lowest(bits) ((u32)__builtin_ctzll(bits))
+#define env_ones(bits) ((u32)__builtin_popcountll(bits))
+#define env_again(u) can_loop
+#define env_zero(u) usher_bpf_zero
+#define env_index(i, n) usher_bpf_index((i), (n) - 1)
+
+#endif

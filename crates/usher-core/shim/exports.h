@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The core's functions under names that a linker sees: USHER_EXPORT(place) is usher_native_place in one
+ * environment and usher_traced_place in another. The Rust side of this list is src/ffi.rs.
+ */
+#include "../../../core/src/core.c"
+
+#define PASTE_(prefix, name) usher_##prefix##_##name
+#define PASTE(prefix, name) PASTE_(prefix, name)
+#define USHER_EXPORT(name) PASTE(USHER_PREFIX, name)
+
+bool USHER_EXPORT(idle_enter)(struct usher *u, u32 cid)
+{
+	return usher_idle_enter(u, cid);
+}
+
+bool USHER_EXPORT(idle_again)(struct usher *u, u32 cid)
+{
+	return usher_idle_again(u, cid);
+}
+
+void USHER_EXPORT(idle_exit)(struct usher *u, u32 cid)
+{
+	usher_idle_exit(u, cid);
+}
+
+bool USHER_EXPORT(test_and_clear)(struct usher *u, u32 cid)
+{
+	return usher_test_and_clear(u, cid);
+}
+
+struct usher_decision USHER_EXPORT(place)(struct usher *u, const struct usher_request *r)
+{
+	return usher_place(u, r);
+}
+
+s32 USHER_EXPORT(look)(struct usher *u, const struct usher_query *q)
+{
+	return usher_look(u, q);
+}
+
+s32 USHER_EXPORT(rescue)(struct usher *u, u32 self)
+{
+	return usher_rescue(u, self);
+}
+
+s32 USHER_EXPORT(late_look)(struct usher *u, u32 self)
+{
+	return usher_late_look(u, self);
+}
+
+void USHER_EXPORT(queue_fill)(struct usher *u, u32 llc)
+{
+	usher_queue_fill(u, llc);
+}
+
+bool USHER_EXPORT(queue_retire)(struct usher *u, u32 llc, u32 self)
+{
+	return usher_queue_retire(u, llc, self);
+}
+
+void USHER_EXPORT(queue_taken)(struct usher *u, u32 cid, u32 llc)
+{
+	usher_queue_taken(u, cid, llc);
+}
+
+s32 USHER_EXPORT(walk_next)(struct usher *u, struct usher_walk *walk)
+{
+	return usher_walk_next(u, walk);
+}
+
+bool USHER_EXPORT(work_in_reach)(struct usher *u, u32 cid)
+{
+	return usher_work_in_reach(u, cid);
+}
+
+bool USHER_EXPORT(pinned_turn)(struct usher *u, u32 cid)
+{
+	return usher_pinned_turn(u, cid);
+}
+
+u64 USHER_EXPORT(vtime_at)(struct usher *u, u64 v, u32 llc)
+{
+	return usher_vtime_at(u, v, llc);
+}
+
+u64 USHER_EXPORT(vtime_enter)(struct usher *u, u64 v, u32 llc)
+{
+	return usher_vtime_enter(u, v, llc);
+}
+
+u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
+{
+	return usher_vtime_charge(u, v, llc, ran_ns, weight);
+}
+
+s32 USHER_EXPORT(cpu_node)(struct usher *u, u32 cpu)
+{
+	return usher_cpu_node(u, cpu);
+}
+
+s32 USHER_EXPORT(pick_idle_node)(struct usher *u, const struct usher_query *q, u32 node)
+{
+	return usher_pick_idle_node(u, q, node);
+}
+
+s32 USHER_EXPORT(pick_any_node)(struct usher *u, const struct usher_query *q, u32 node)
+{
+	return usher_pick_any_node(u, q, node);
+}
+
+s32 USHER_EXPORT(idle_set_node)(struct usher *u, u32 node, bool cores, struct usher_set *set)
+{
+	return usher_idle_set_node(u, node, cores, set);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The core as it runs in threads, and what every environment shares: building the tables and reading them. */
+#define USHER_PREFIX native
+#include "exports.h"
+#include "../../../core/src/build.c"
+
+u64 usher_tables_bytes(const struct usher_spec *spec)
+{
+	return usher_bytes(spec);
+}
+
+struct usher *usher_tables_build(const struct usher_spec *spec, void *mem, struct usher_host *host)
+{
+	struct usher *u = usher_build(spec, mem);
+
+	u->host = host;
+	return u;
+}
+
+/* The idle bit of a CPU, outside of all environments: not an access that counts. */
+bool usher_tables_is_idle(struct usher *u, u32 cid)
+{
+	struct usher_cid *c = &u->cids[cid];
+
+	return usher_shard_idle(u, &u->shards[c->shard]) >> c->bit & 1;
+}
+
+/* Where the idle word of a shard lies, in bytes from the start of struct usher. */
+u64 usher_tables_word_offset(struct usher *u, u32 shard)
+{
+	return (u64)((u8 *)u->shards[shard].word - (u8 *)u);
+}
+
+bool usher_tables_summary_has(struct usher *u, u32 shard)
+{
+	return env_read(u, u->shards[shard].summary) & u->shards[shard].summary_bit;
+}
+
+bool usher_tables_backlog_has(struct usher *u, u32 llc)
+{
+	return env_read(u, u->llcs[llc].backlog) & u->llcs[llc].backlog_bit;
+}
+
+u64 usher_tables_clock(struct usher *u, u32 llc)
+{
+	return env_read(u, u->llcs[llc].vtime_now);
+}
+
+void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)
+{
+	u->cpus[cid].look = llc + 1;
+}
+
+u32 usher_tables_nr_cids(struct usher *u)
+{
+	return u->nr_cids;
+}
+
+/* Adds a CPU's counters to sums of USHER_NR_REASONS and USHER_NR_EVENTS entries. */
+void usher_tables_add_counts(struct usher *u, u32 cid, u64 *reasons, u64 *events)
+{
+	u32 i;
+
+	for (i = 0; i < USHER_NR_REASONS; i++)
+		reasons[i] += u->cpus[cid].reasons[i];
+	for (i = 0; i < USHER_NR_EVENTS; i++)
+		events[i] += u->cpus[cid].events[i];
+}
+
+/* Sizes of what crosses the border, for a test of src/ffi.rs. */
+void usher_tables_sizes(u32 *sizes)
+{
+	sizes[0] = sizeof(struct usher_spec);
+	sizes[1] = sizeof(struct usher_request);
+	sizes[2] = sizeof(struct usher_decision);
+	sizes[3] = sizeof(struct usher_query);
+	sizes[4] = sizeof(struct usher_walk);
+	sizes[5] = sizeof(struct usher_set);
+	sizes[6] = sizeof(struct usher_host);
+	sizes[7] = USHER_NR_REASONS;
+	sizes[8] = USHER_NR_EVENTS;
+}

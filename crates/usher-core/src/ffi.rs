@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The border to C: what `shim/*.c` exports, and the structs that cross. A test compares their sizes.
+
+use std::marker::{PhantomData, PhantomPinned};
+
+use crate::kinds::{Event, Reason};
+
+/// `struct usher`; only C looks inside.
+#[repr(C)]
+pub(crate) struct Usher {
+    opaque: [u8; 0],
+    marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// `struct usher_spec`.
+#[repr(C)]
+pub(crate) struct Spec {
+    pub nr_cids: u32,
+    pub nr_shards: u32,
+    pub nr_llcs: u32,
+    pub nr_nodes: u32,
+    pub nr_cpu_ids: u32,
+    pub granularity: u32,
+    pub slice_ns: u64,
+    pub core_probes: u32,
+    pub cpu: *const u32,
+    pub core: *const u32,
+    pub shard: *const u32,
+    pub llc: *const u32,
+    pub node: *const u32,
+    pub capacity: *const u32,
+    pub tier: *const u32,
+    pub node_id: *const u32,
+    pub distance: *const u32,
+}
+
+/// `struct usher_request`.
+#[repr(C)]
+pub(crate) struct Request {
+    pub allowed: *const u64,
+    pub wake: u32,
+    pub prev: u32,
+    pub waker: u32,
+    pub nr_allowed: u32,
+    pub tiers: u32,
+}
+
+/// `struct usher_decision`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Decision {
+    pub cid: u32,
+    pub reason: u16,
+    pub claimed: u8,
+    pub poke: u8,
+}
+
+/// `struct usher_query`.
+#[repr(C)]
+pub(crate) struct Query {
+    pub allowed: *const u64,
+    pub tiers: u32,
+    pub flags: u32,
+    pub from: u32,
+    pub this: u32,
+}
+
+/// `struct usher_walk`.
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Walk {
+    pub cid: u32,
+    pub own: u32,
+    pub step: u32,
+    pub word: u32,
+    pub bits: u64,
+}
+
+/// `struct usher_host`.
+#[repr(C)]
+pub(crate) struct Host {
+    pub queued: *mut u64,
+    pub log: *mut Log,
+}
+
+/// `struct usher_log`.
+#[repr(C)]
+pub(crate) struct Log {
+    pub entries: *mut u64,
+    pub nr: u64,
+    pub capacity: u64,
+    pub lost: u64,
+}
+
+extern "C" {
+    pub(crate) fn usher_tables_bytes(spec: *const Spec) -> u64;
+    pub(crate) fn usher_tables_build(
+        spec: *const Spec,
+        mem: *mut u8,
+        host: *mut Host,
+    ) -> *mut Usher;
+    pub(crate) fn usher_tables_is_idle(u: *mut Usher, cid: u32) -> bool;
+    pub(crate) fn usher_tables_word_offset(u: *mut Usher, shard: u32) -> u64;
+    pub(crate) fn usher_tables_summary_has(u: *mut Usher, shard: u32) -> bool;
+    pub(crate) fn usher_tables_backlog_has(u: *mut Usher, llc: u32) -> bool;
+    pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
+    pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
+    pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
+    pub(crate) fn usher_tables_add_counts(
+        u: *mut Usher,
+        cid: u32,
+        reasons: *mut [u64; Reason::COUNT],
+        events: *mut [u64; Event::COUNT],
+    );
+}
+
+/// One Rust type serves every environment: the functions of `shim/exports.h` stand in a table, and each
+/// environment fills one. Rust cannot paste identifiers, hence the two names per function.
+macro_rules! environments {
+    ($($name:ident = $native:ident | $traced:ident: ($($arg:ty),*) $(-> $result:ty)?;)*) => {
+        extern "C" {
+            $(
+                fn $native($(_: $arg),*) $(-> $result)?;
+                fn $traced($(_: $arg),*) $(-> $result)?;
+            )*
+        }
+
+        /// The core's functions in one environment.
+        pub(crate) struct Api {
+            $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+        }
+
+        /// `env/native.h`.
+        pub(crate) static NATIVE: Api = Api { $($name: $native,)* };
+        /// `env/traced.h`.
+        pub(crate) static TRACED: Api = Api { $($name: $traced,)* };
+    };
+}
+
+environments! {
+    idle_enter = usher_native_idle_enter | usher_traced_idle_enter: (*mut Usher, u32) -> bool;
+    idle_again = usher_native_idle_again | usher_traced_idle_again: (*mut Usher, u32) -> bool;
+    idle_exit = usher_native_idle_exit | usher_traced_idle_exit: (*mut Usher, u32);
+    test_and_clear = usher_native_test_and_clear | usher_traced_test_and_clear:
+        (*mut Usher, u32) -> bool;
+    place = usher_native_place | usher_traced_place: (*mut Usher, *const Request) -> Decision;
+    look = usher_native_look | usher_traced_look: (*mut Usher, *const Query) -> i32;
+    rescue = usher_native_rescue | usher_traced_rescue: (*mut Usher, u32) -> i32;
+    late_look = usher_native_late_look | usher_traced_late_look: (*mut Usher, u32) -> i32;
+    queue_fill = usher_native_queue_fill | usher_traced_queue_fill: (*mut Usher, u32);
+    queue_retire = usher_native_queue_retire | usher_traced_queue_retire:
+        (*mut Usher, u32, u32) -> bool;
+    queue_taken = usher_native_queue_taken | usher_traced_queue_taken: (*mut Usher, u32, u32);
+    walk_next = usher_native_walk_next | usher_traced_walk_next: (*mut Usher, *mut Walk) -> i32;
+    work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach:
+        (*mut Usher, u32) -> bool;
+    pinned_turn = usher_native_pinned_turn | usher_traced_pinned_turn: (*mut Usher, u32) -> bool;
+    vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
+    vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:
+        (*mut Usher, u64, u32) -> u64;
+    vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
+        (*mut Usher, u64, u32, u64, u32) -> u64;
+    cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
+    pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
+        (*mut Usher, *const Query, u32) -> i32;
+    pick_any_node = usher_native_pick_any_node | usher_traced_pick_any_node:
+        (*mut Usher, *const Query, u32) -> i32;
+    idle_set_node = usher_native_idle_set_node | usher_traced_idle_set_node:
+        (*mut Usher, u32, bool, *mut u64) -> i32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::size_of;
+
+    extern "C" {
+        fn usher_tables_sizes(sizes: *mut [u32; 9]);
+        fn usher_traced_log_size() -> u32;
+    }
+
+    // Goal: both sides of the border mean the same bytes.
+    // Method: C says how large its structs are.
+    #[test]
+    fn structs_are_as_large_as_in_c() {
+        let mut sizes = [0; 9];
+        // SAFETY: C writes nine entries.
+        unsafe { usher_tables_sizes(&mut sizes) };
+        let ours = [
+            size_of::<Spec>(),
+            size_of::<Request>(),
+            size_of::<Decision>(),
+            size_of::<Query>(),
+            size_of::<Walk>(),
+            crate::MAX_CIDS / 8,
+            size_of::<Host>(),
+            Reason::COUNT,
+            Event::COUNT,
+        ];
+        assert_eq!(sizes.map(|size| size as usize), ours);
+        // SAFETY: no arguments, no effects.
+        let log = unsafe { usher_traced_log_size() };
+        assert_eq!(log as usize, size_of::<Log>());
+    }
+}

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The core of one machine, in this process.
+
+use std::ptr;
+
+use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
+
+use crate::block::Block;
+use crate::ffi;
+use crate::kinds::PickError;
+use crate::request::{Decision, Query, Request, Vtime, Walk};
+use crate::set::CidSet;
+use crate::stats::Statistics;
+use crate::tables::{BuildError, Settings, Tables};
+use crate::trace::Access;
+
+/// The placement core of one machine. Any number of them live side by side.
+///
+/// The host's duties are those of `core/src/idle.c` and `core/src/queue.c`: it reports idle transitions,
+/// keeps the queues themselves and tells their lengths by [`Core::set_queued`].
+pub struct Core {
+    u: *mut ffi::Usher,
+    api: &'static ffi::Api,
+    host: *mut ffi::Host,
+    nr_cids: u32,
+    nr_llcs: u32,
+    nr_nodes: u32,
+    nr_shards: u32,
+    traced: bool,
+    /// What `u` points into.
+    _tables: Block,
+    /// What `host` points into: the struct, the queue lengths, the log.
+    _host: Block,
+}
+
+// SAFETY: all pointers point into blocks that move with it, and nobody else has them.
+unsafe impl Send for Core {}
+
+/// Entries the log has room for: several times what one call on the largest machine can produce.
+fn log_capacity(tables: &Tables) -> usize {
+    4096 + 64 * (tables.nr_shards() + tables.nr_llcs() + tables.nr_nodes())
+}
+
+impl Core {
+    /// The core for a machine, with default settings but the given ones. All CPUs start busy.
+    ///
+    /// # Errors
+    /// The tables contradict themselves or exceed the core's limits.
+    pub fn new(tables: &Tables, settings: &Settings) -> Result<Self, BuildError> {
+        Self::build(tables, settings, false)
+    }
+
+    /// The same, with a log of its accesses to shared memory: see [`Core::accesses`].
+    ///
+    /// # Errors
+    /// As for [`Core::new`].
+    pub fn traced(tables: &Tables, settings: &Settings) -> Result<Self, BuildError> {
+        Self::build(tables, settings, true)
+    }
+
+    /// The core for a topology, with default settings.
+    ///
+    /// # Errors
+    /// The topology exceeds the core's limits, for example by a core of more than eight threads.
+    pub fn of(topo: &Topology) -> Result<Self, BuildError> {
+        Self::new(&Tables::from(topo), &Settings::default())
+    }
+
+    fn build(tables: &Tables, settings: &Settings, traced: bool) -> Result<Self, BuildError> {
+        tables.check(settings)?;
+        let spec = tables.spec(settings);
+        let log_entries = if traced { log_capacity(tables) } else { 0 };
+        let queued_at = size_of::<ffi::Host>() + size_of::<ffi::Log>();
+        let entries_at = queued_at + 8 * tables.nr_llcs();
+        let extra = Block::new(entries_at + 8 * log_entries);
+        let host: *mut ffi::Host = extra.start().cast();
+        // SAFETY: the offsets are multiples of 8 and lie in the block just made.
+        unsafe {
+            let log: *mut ffi::Log = extra.start().add(size_of::<ffi::Host>()).cast();
+            log.write(ffi::Log {
+                entries: extra.start().add(entries_at).cast(),
+                nr: 0,
+                capacity: log_entries as u64,
+                lost: 0,
+            });
+            host.write(ffi::Host {
+                queued: extra.start().add(queued_at).cast(),
+                log,
+            });
+        }
+        // SAFETY: the spec was checked and its arrays live on in `tables`.
+        let bytes = unsafe { ffi::usher_tables_bytes(&spec) };
+        let block = Block::new(usize::try_from(bytes).expect("counted for this address space"));
+        // SAFETY: as above; the block is zeroed, on a line boundary and as large as asked for.
+        let u = unsafe { ffi::usher_tables_build(&spec, block.start(), host) };
+        Ok(Self {
+            u,
+            api: if traced { &ffi::TRACED } else { &ffi::NATIVE },
+            host,
+            nr_cids: spec.nr_cids,
+            nr_llcs: spec.nr_llcs,
+            nr_nodes: spec.nr_nodes,
+            nr_shards: spec.nr_shards,
+            traced,
+            _tables: block,
+            _host: extra,
+        })
+    }
+
+    /// How many CPUs.
+    pub fn nr_cids(&self) -> usize {
+        self.nr_cids as usize
+    }
+
+    /// How many LLCs.
+    pub fn nr_llcs(&self) -> usize {
+        self.nr_llcs as usize
+    }
+
+    /// How many nodes, those of memory only included.
+    pub fn nr_nodes(&self) -> usize {
+        self.nr_nodes as usize
+    }
+
+    /// How many shards.
+    pub fn nr_shards(&self) -> usize {
+        self.nr_shards as usize
+    }
+
+    #[track_caller]
+    fn cid(&self, cid: Cid) -> u32 {
+        assert!(cid.0 < self.nr_cids, "no cid {cid} among {}", self.nr_cids);
+        cid.0
+    }
+
+    #[track_caller]
+    fn llc(&self, llc: Llc) -> u32 {
+        assert!(llc.0 < self.nr_llcs, "no LLC {llc} among {}", self.nr_llcs);
+        llc.0
+    }
+
+    #[track_caller]
+    fn shard(&self, shard: Shard) -> u32 {
+        let nr = self.nr_shards;
+        assert!(shard.0 < nr, "no shard {shard} among {nr}");
+        shard.0
+    }
+
+    #[track_caller]
+    fn request(&self, request: &Request) -> ffi::Request {
+        self.cid(request.prev);
+        self.cid(request.waker);
+        request.to_c()
+    }
+
+    #[track_caller]
+    fn query(&self, query: &Query) -> ffi::Query {
+        self.cid(query.from);
+        self.cid(query.by);
+        query.to_c()
+    }
+}
+
+/// A cid or nothing, from a function that knows no other error.
+fn some_cid(code: i32) -> Option<Cid> {
+    u32::try_from(code).ok().map(Cid)
+}
+
+fn some_pick(code: i32) -> Result<Cid, PickError> {
+    some_cid(code).ok_or_else(|| PickError::from_code(code))
+}
+
+/// Idle CPUs. All calls name the CPU they are made on or for; a cid that the machine does not have is a
+/// programming error and panics, as an index out of range does.
+impl Core {
+    /// `cid` has nothing to run. True: work is in reach all the same; make the CPU look for it, unless
+    /// somebody claims it first.
+    pub fn idle_enter(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: `u` is whole, the cid exists, nobody else touches this core (&mut).
+        unsafe { (self.api.idle_enter)(self.u, cid) }
+    }
+
+    /// `cid` was idle and claimed, found nothing to run and stays idle.
+    pub fn idle_again(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.idle_again)(self.u, cid) }
+    }
+
+    /// `cid` runs something.
+    pub fn idle_exit(&mut self, cid: Cid) {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.idle_exit)(self.u, cid) }
+    }
+
+    /// True if `cid` was idle; it is now the caller's.
+    pub fn test_and_clear(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.test_and_clear)(self.u, cid) }
+    }
+
+    /// Whether `cid`'s idle bit is set. Never traced.
+    pub fn is_idle(&self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: `u` is whole, the cid exists; a read.
+        unsafe { ffi::usher_tables_is_idle(self.u, cid) }
+    }
+
+    /// Where should this task run? Claims the CPU if it is idle.
+    pub fn place(&mut self, request: &Request) -> Decision {
+        let request = self.request(request);
+        // SAFETY: as in idle_enter(); the set lives as long as the request.
+        Decision::from_c(unsafe { (self.api.place)(self.u, &request) })
+    }
+
+    /// After a queue was filled and announced by [`Core::queue_fill`]: an idle CPU to send there, claimed.
+    pub fn look(&mut self, query: &Query) -> Option<Cid> {
+        let query = self.query(query);
+        // SAFETY: as in place().
+        some_cid(unsafe { (self.api.look)(self.u, &query) })
+    }
+
+    /// After a decision with [`Decision::poke`]: an idle CPU to send to the queues, claimed.
+    pub fn rescue(&mut self, by: Cid) -> Option<Cid> {
+        let by = self.cid(by);
+        // SAFETY: as in idle_enter().
+        some_cid(unsafe { (self.api.rescue)(self.u, by) })
+    }
+
+    /// Remembers that `by` put a task into a queue where it arrives only later: [`Core::late_look`] at
+    /// its next callback.
+    pub fn look_late(&mut self, by: Cid, llc: Llc) {
+        let (by, llc) = (self.cid(by), self.llc(llc));
+        // SAFETY: as in idle_enter().
+        unsafe { ffi::usher_tables_set_look(self.u, by, llc) }
+    }
+
+    /// At a callback of `by` after one that filled a queue: an idle CPU to send there, claimed.
+    pub fn late_look(&mut self, by: Cid) -> Option<Cid> {
+        let by = self.cid(by);
+        // SAFETY: as in idle_enter().
+        some_cid(unsafe { (self.api.late_look)(self.u, by) })
+    }
+}
+
+/// Queues: one per LLC, kept by the host.
+impl Core {
+    /// Tells how many tasks wait in the queue of `llc`. A host calls it whenever that changes.
+    pub fn set_queued(&mut self, llc: Llc, tasks: u64) {
+        let llc = self.llc(llc) as usize;
+        // SAFETY: there is an entry per LLC.
+        unsafe { (*self.host).queued.add(llc).write(tasks) }
+    }
+
+    /// What [`Core::set_queued`] told last.
+    pub fn queued(&self, llc: Llc) -> u64 {
+        let llc = self.llc(llc) as usize;
+        // SAFETY: there is an entry per LLC.
+        unsafe { (*self.host).queued.add(llc).read() }
+    }
+
+    /// Announces a task in the queue of `llc`; then [`Core::look`].
+    pub fn queue_fill(&mut self, llc: Llc) {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.queue_fill)(self.u, llc) }
+    }
+
+    /// `by` saw the queue of `llc` empty. True: somebody is there after all.
+    pub fn queue_retire(&mut self, llc: Llc, by: Cid) -> bool {
+        let (llc, by) = (self.llc(llc), self.cid(by));
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.queue_retire)(self.u, llc, by) }
+    }
+
+    /// `by` took a task out of the queue of `llc`.
+    pub fn queue_taken(&mut self, by: Cid, llc: Llc) {
+        let (by, llc) = (self.cid(by), self.llc(llc));
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.queue_taken)(self.u, by, llc) }
+    }
+
+    /// Whether some queue that `cid` could serve is announced.
+    pub fn work_in_reach(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.work_in_reach)(self.u, cid) }
+    }
+
+    /// Starts the round of a CPU without work through the queues: own LLC, node, then by distance.
+    pub fn walk(&self, cid: Cid) -> Walk {
+        let cid = self.cid(cid);
+        Walk(ffi::Walk {
+            cid,
+            ..ffi::Walk::default()
+        })
+    }
+
+    /// The next queue that may have a task.
+    pub fn walk_next(&mut self, walk: &mut Walk) -> Option<Llc> {
+        self.cid(Cid(walk.0.cid));
+        // SAFETY: as in idle_enter(); a walk is made by walk() and moved on only here. One of a larger
+        // machine fails the check above or ends early, since its step is compared with this machine's.
+        let llc = unsafe { (self.api.walk_next)(self.u, &mut walk.0) };
+        u32::try_from(llc).ok().map(Llc)
+    }
+
+    /// Whether `cid` looks into its own queue of pinned tasks before the LLC's, this time.
+    pub fn pinned_turn(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.pinned_turn)(self.u, cid) }
+    }
+
+    /// A virtual time carried over to the clock of `llc`.
+    pub fn vtime_at(&mut self, v: Vtime, llc: Llc) -> Vtime {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_at)(self.u, v.0, llc) })
+    }
+
+    /// The virtual time at which a task joins the queue of `llc`. A task that never ran has the default.
+    pub fn vtime_enter(&mut self, v: Vtime, llc: Llc) -> Vtime {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_enter)(self.u, v.0, llc) })
+    }
+
+    /// The virtual time of a task that began at `v` and ran `ran_ns` in `llc`. The default weight is 100.
+    pub fn vtime_charge(&mut self, v: Vtime, llc: Llc, ran_ns: u64, weight: u32) -> Vtime {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, llc, ran_ns, weight) })
+    }
+
+    /// The clock of the queue of `llc`. Never traced.
+    pub fn clock(&self, llc: Llc) -> Vtime {
+        let llc = self.llc(llc);
+        // SAFETY: `u` is whole, the LLC exists; a read.
+        Vtime(unsafe { ffi::usher_tables_clock(self.u, llc) })
+    }
+}
+
+/// The node-aware calls: `core/src/node.c`.
+impl Core {
+    /// The node of a CPU.
+    ///
+    /// # Errors
+    /// No such CPU, or node-aware calls are off.
+    pub fn cpu_node(&mut self, cpu: Cpu) -> Result<Node, PickError> {
+        // SAFETY: as in idle_enter(); any number may be asked about.
+        let node = unsafe { (self.api.cpu_node)(self.u, cpu.0) };
+        some_pick(node).map(|node| Node(node.0))
+    }
+
+    /// Claims an idle CPU in `node` or, unless the query says otherwise, near it.
+    ///
+    /// # Errors
+    /// All four kinds.
+    pub fn pick_idle(&mut self, node: Node, query: &Query) -> Result<Cid, PickError> {
+        let query = self.query(query);
+        // SAFETY: as in place(); any node may be asked about.
+        some_pick(unsafe { (self.api.pick_idle_node)(self.u, &query, node.0) })
+    }
+
+    /// The same, but where nobody is idle any allowed CPU will do; that one is not claimed.
+    ///
+    /// # Errors
+    /// All but [`PickError::NoneIdle`].
+    pub fn pick_any(&mut self, node: Node, query: &Query) -> Result<Cid, PickError> {
+        let query = self.query(query);
+        // SAFETY: as in pick_idle().
+        some_pick(unsafe { (self.api.pick_any_node)(self.u, &query, node.0) })
+    }
+
+    /// The idle CPUs of a node.
+    ///
+    /// # Errors
+    /// No such node, or node-aware calls are off.
+    pub fn idle_cpus(&mut self, node: Node) -> Result<CidSet, PickError> {
+        self.idle_set(node, false)
+    }
+
+    /// The CPUs of a node's wholly idle cores.
+    ///
+    /// # Errors
+    /// No such node, or node-aware calls are off.
+    pub fn idle_cores(&mut self, node: Node) -> Result<CidSet, PickError> {
+        self.idle_set(node, true)
+    }
+
+    fn idle_set(&mut self, node: Node, cores: bool) -> Result<CidSet, PickError> {
+        let mut set = CidSet::new();
+        // SAFETY: as in pick_idle(); C writes within the words of a set.
+        let n = set
+            .write_with(|words| unsafe { (self.api.idle_set_node)(self.u, node.0, cores, words) });
+        match u32::try_from(n) {
+            Ok(_) => Ok(set),
+            Err(_) => Err(PickError::from_code(n)),
+        }
+    }
+}
+
+/// What it counted and touched.
+impl Core {
+    /// Counters summed over all CPUs.
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for cid in 0..self.nr_cids {
+            sum += self.statistics_of(Cid(cid));
+        }
+        sum
+    }
+
+    /// Counters of one CPU: of the decisions it made, not of those that chose it.
+    pub fn statistics_of(&self, cid: Cid) -> Statistics {
+        let cid = self.cid(cid);
+        let mut counts = Statistics::default();
+        // SAFETY: `u` is whole, the cid exists, the arrays have C's lengths.
+        unsafe {
+            ffi::usher_tables_add_counts(self.u, cid, &mut counts.reasons, &mut counts.events);
+        }
+        counts
+    }
+
+    /// The accesses to shared memory since [`Core::clear_accesses`], oldest first. Empty unless traced.
+    pub fn accesses(&self) -> &[Access] {
+        if !self.traced {
+            return &[];
+        }
+        // SAFETY: a traced core has a log with `nr` entries written, and nobody writes while &self lives.
+        unsafe {
+            let log = &*(*self.host).log;
+            std::slice::from_raw_parts(log.entries.cast(), log.nr as usize)
+        }
+    }
+
+    /// Forgets the accesses. Returns how many found the log full since the last time: none, if a host
+    /// clears it after every call.
+    pub fn clear_accesses(&mut self) -> u64 {
+        // SAFETY: every core has a log, if one of no entries.
+        unsafe {
+            let log = &mut *(*self.host).log;
+            log.nr = 0;
+            std::mem::take(&mut log.lost)
+        }
+    }
+
+    /// Where a shard's idle word lies, in bytes from the start of the block: what a traced access to it
+    /// has as its offset.
+    pub fn idle_word_offset(&self, shard: Shard) -> u64 {
+        let shard = self.shard(shard);
+        // SAFETY: `u` is whole, the shard exists.
+        unsafe { ffi::usher_tables_word_offset(self.u, shard) }
+    }
+
+    /// Whether the node's summary says that somebody of this shard may be idle. Never traced.
+    pub fn in_summary(&self, shard: Shard) -> bool {
+        let shard = self.shard(shard);
+        // SAFETY: `u` is whole, the shard exists.
+        unsafe { ffi::usher_tables_summary_has(self.u, shard) }
+    }
+
+    /// Whether the queue of `llc` is announced. Never traced.
+    pub fn in_backlog(&self, llc: Llc) -> bool {
+        let llc = self.llc(llc);
+        // SAFETY: `u` is whole, the LLC exists.
+        unsafe { ffi::usher_tables_backlog_has(self.u, llc) }
+    }
+}
+
+/// Builds the tables in memory of the caller's, such as a BPF arena that kernel programs share. The result
+/// is a `struct usher` at the start of `mem`, with pointers as this process sees that memory.
+///
+/// # Safety
+/// `mem` points to `bytes` zeroed bytes that are valid for writes and that nobody else uses meanwhile.
+///
+/// # Errors
+/// As for [`Core::new`], and if the memory is too small or not on a line boundary.
+pub unsafe fn build_into(
+    tables: &Tables,
+    settings: &Settings,
+    mem: *mut u8,
+    bytes: usize,
+) -> Result<Foreign, BuildError> {
+    let needed = bytes_needed(tables, settings)?;
+    if bytes < needed || !mem.addr().is_multiple_of(64) {
+        return Err(BuildError::Memory {
+            needed,
+            given: bytes,
+            address: mem.addr(),
+        });
+    }
+    let spec = tables.spec(settings);
+    // SAFETY: checked here or promised by the caller.
+    let u = unsafe { ffi::usher_tables_build(&spec, mem, ptr::null_mut()) };
+    Ok(Foreign { u })
+}
+
+/// How many bytes [`build_into`] needs.
+///
+/// # Errors
+/// As for [`Core::new`].
+pub fn bytes_needed(tables: &Tables, settings: &Settings) -> Result<usize, BuildError> {
+    tables.check(settings)?;
+    let spec = tables.spec(settings);
+    // SAFETY: the spec was checked.
+    let bytes = unsafe { ffi::usher_tables_bytes(&spec) };
+    Ok(usize::try_from(bytes).expect("counted for this address space"))
+}
+
+/// A core that lives in memory of somebody else's and runs elsewhere, such as in the kernel. Readings race with the
+/// counting and are as old as they are.
+#[derive(Debug)]
+pub struct Foreign {
+    u: *mut ffi::Usher,
+}
+
+// SAFETY: it only reads, and the memory is promised to stay (see the methods).
+unsafe impl Send for Foreign {}
+
+impl Foreign {
+    /// A core that was built at `mem` before, for example by an earlier process.
+    ///
+    /// # Safety
+    /// [`build_into`] was called for this memory, mapped at this address.
+    pub unsafe fn at(mem: *mut u8) -> Self {
+        Self { u: mem.cast() }
+    }
+
+    /// How many CPUs.
+    ///
+    /// # Safety
+    /// The memory is still mapped.
+    pub unsafe fn nr_cids(&self) -> usize {
+        // SAFETY: the tables stand at `u`, says the caller.
+        unsafe { ffi::usher_tables_nr_cids(self.u) as usize }
+    }
+
+    /// Counters of one CPU; nothing for a cid that does not exist.
+    ///
+    /// # Safety
+    /// The memory is still mapped.
+    pub unsafe fn statistics_of(&self, cid: Cid) -> Statistics {
+        let mut counts = Statistics::default();
+        // SAFETY: the tables stand at `u`, says the caller; the cid was compared with their size.
+        unsafe {
+            if (cid.0 as usize) < self.nr_cids() {
+                ffi::usher_tables_add_counts(
+                    self.u,
+                    cid.0,
+                    &mut counts.reasons,
+                    &mut counts.events,
+                );
+            }
+        }
+        counts
+    }
+
+    /// Counters summed over all CPUs.
+    ///
+    /// # Safety
+    /// The memory is still mapped.
+    pub unsafe fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        // SAFETY: as promised by the caller.
+        unsafe {
+            for cid in 0..self.nr_cids() {
+                sum += self.statistics_of(Cid(cid as u32));
+            }
+        }
+        sum
+    }
+
+    /// Whether a CPU's idle bit is set; false for a cid that does not exist.
+    ///
+    /// # Safety
+    /// The memory is still mapped.
+    pub unsafe fn is_idle(&self, cid: Cid) -> bool {
+        // SAFETY: as in statistics_of().
+        unsafe { (cid.0 as usize) < self.nr_cids() && ffi::usher_tables_is_idle(self.u, cid.0) }
+    }
+}

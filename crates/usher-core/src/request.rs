@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the core is asked, and what it answers.
+
+use usher_topo::{Cid, Tier};
+
+use crate::ffi;
+use crate::kinds::{Reason, Wake};
+use crate::set::CidSet;
+
+/// A set of tiers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tiers(pub(crate) u32);
+
+impl Tiers {
+    /// Whatever tier.
+    pub const ANY: Self = Self(0);
+
+    /// One tier. Tiers from [`crate::MAX_TIERS`] on count as the last of those.
+    pub fn only(tier: Tier) -> Self {
+        Self(1 << tier.0.min(crate::MAX_TIERS - 1))
+    }
+
+    /// Either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::ANY, _) | (_, Self::ANY) => Self::ANY,
+            (Self(a), Self(b)) => Self(a | b),
+        }
+    }
+
+    /// Whether a CPU of this tier will do.
+    pub fn contains(self, tier: Tier) -> bool {
+        self == Self::ANY || self.0 & Self::only(tier).0 != 0
+    }
+}
+
+/// A task that wants a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Where it may run; `None`: anywhere.
+    pub allowed: Option<&'a CidSet>,
+    /// What kind of wakeup.
+    pub wake: Wake,
+    /// Where it ran last; where its parent runs, if it is being born.
+    pub prev: Cid,
+    /// The CPU the decision is made on.
+    pub waker: Cid,
+    /// Which tiers will do.
+    pub tiers: Tiers,
+}
+
+impl Request<'_> {
+    /// A plain wakeup of a task that may run anywhere.
+    pub fn wake(prev: Cid, waker: Cid) -> Self {
+        Self {
+            allowed: None,
+            wake: Wake::Wake,
+            prev,
+            waker,
+            tiers: Tiers::ANY,
+        }
+    }
+
+    pub(crate) fn to_c(self) -> ffi::Request {
+        ffi::Request {
+            allowed: self.allowed.map_or(std::ptr::null(), CidSet::as_ptr),
+            wake: self.wake as u32,
+            prev: self.prev.0,
+            waker: self.waker.0,
+            nr_allowed: self.allowed.map_or(u32::MAX, |set| set.len() as u32),
+            tiers: self.tiers.0,
+        }
+    }
+}
+
+/// Where a task goes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The CPU; of a task that waits, one whose LLC's queue it waits in (or, pinned, whose own queue).
+    pub cid: Cid,
+    /// Why.
+    pub reason: Reason,
+    /// The CPU was idle and is now the task's alone. Otherwise the task waits.
+    pub claimed: bool,
+    /// The search repaired a summary, and somebody else may have overlooked an idle CPU meanwhile: see
+    /// [`crate::Core::rescue`].
+    pub poke: bool,
+}
+
+impl Decision {
+    pub(crate) fn from_c(d: ffi::Decision) -> Self {
+        let reason = Reason::from_index(d.reason.into());
+        Self {
+            cid: Cid(d.cid),
+            reason: reason.expect("the core gives a reason of its enum"),
+            claimed: d.claimed != 0,
+            poke: d.poke != 0,
+        }
+    }
+}
+
+/// A search for an idle CPU without a task to place.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// Which CPUs will do; `None`: any.
+    pub allowed: Option<&'a CidSet>,
+    /// Which tiers will do.
+    pub tiers: Tiers,
+    /// Only CPUs whose whole core is idle.
+    pub idle_core: bool,
+    /// Do not go on to other nodes.
+    pub in_node: bool,
+    /// Where the search starts. The node-aware calls start at their node instead.
+    pub from: Cid,
+    /// The CPU that searches.
+    pub by: Cid,
+}
+
+impl Query<'_> {
+    /// Any CPU, nearest to `from` first.
+    pub fn any(from: Cid, by: Cid) -> Self {
+        Self {
+            allowed: None,
+            tiers: Tiers::ANY,
+            idle_core: false,
+            in_node: false,
+            from,
+            by,
+        }
+    }
+
+    pub(crate) fn to_c(self) -> ffi::Query {
+        ffi::Query {
+            allowed: self.allowed.map_or(std::ptr::null(), CidSet::as_ptr),
+            tiers: self.tiers.0,
+            flags: u32::from(self.idle_core) | u32::from(self.in_node) << 1,
+            from: self.from.0,
+            this: self.by.0,
+        }
+    }
+}
+
+/// A virtual time. It names the LLC in whose clock it counts; compare only times of the same LLC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vtime(pub u64);
+
+/// Where a CPU without work has looked so far.
+#[derive(Clone, Debug)]
+pub struct Walk(pub(crate) ffi::Walk);

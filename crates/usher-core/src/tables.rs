@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the core is told about a machine: plain arrays, checked before C sees them.
+
+use usher_topo::{Topology, MAX_CPU_NUMBER};
+
+use crate::ffi;
+use crate::kinds::Granularity;
+use crate::MAX_CIDS;
+
+/// The widest core that idle tracking sees as a whole, in threads.
+pub const MAX_SMT: u32 = 8;
+/// Tiers that are told apart; weaker CPUs count as the last.
+pub const MAX_TIERS: u32 = 8;
+/// What a task runs before it queues again, unless told otherwise: 3 ms.
+pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
+/// Shards of other LLCs looked into for a whole core before any idle thread will do.
+pub const DEFAULT_CORE_PROBES: u32 = 4;
+
+/// A machine as the core sees it: per cid, dense indices of what it belongs to. Made from a
+/// [`Topology`], or filled in by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Per cid: the kernel's CPU number.
+    pub cpu: Vec<u32>,
+    /// Per cid, ascending: its core.
+    pub core: Vec<u32>,
+    /// Per cid, ascending without gaps: its shard, of at most 64 cids.
+    pub shard: Vec<u32>,
+    /// Per cid, ascending without gaps: its last-level cache.
+    pub llc: Vec<u32>,
+    /// Per cid, ascending: its node. Nodes of memory only leave gaps.
+    pub node: Vec<u32>,
+    /// Per cid: 0 to 1024.
+    pub capacity: Vec<u32>,
+    /// Per cid: 0 is the strongest.
+    pub tier: Vec<u32>,
+    /// Per node: the kernel's id.
+    pub node_id: Vec<u32>,
+    /// Node by node, row by row: SLIT distances.
+    pub distance: Vec<u32>,
+    /// One more than the highest CPU number.
+    pub nr_cpu_numbers: u32,
+}
+
+/// How the core shall run on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which CPUs share a line of idle bits.
+    pub granularity: Granularity,
+    /// What a task of any weight runs before it queues again, in nanoseconds.
+    pub slice_ns: u64,
+    /// Shards of another LLC looked into for a whole core before any idle thread will do.
+    pub core_probes: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            granularity: Granularity::Shard,
+            slice_ns: DEFAULT_SLICE_NS,
+            core_probes: DEFAULT_CORE_PROBES,
+        }
+    }
+}
+
+/// Why tables cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// No CPU, or more than the core can number.
+    #[error("a machine of {nr_cids} CPUs: the core places tasks on 1 to {MAX_CIDS}")]
+    Size {
+        /// How many there are.
+        nr_cids: usize,
+    },
+    /// An array has not as many entries as there are CPUs, nodes or pairs of nodes.
+    #[error("the array `{array}` has {len} entries; {expected} are needed")]
+    Length {
+        /// Which array of [`Tables`].
+        array: &'static str,
+        /// How long it is.
+        len: usize,
+        /// How long it should be.
+        expected: usize,
+    },
+    /// The levels do not nest, or indices have gaps.
+    #[error(
+        "cid {cid}: `{array}` is {value}, which does not follow {before}; number cids in the order \
+         node, LLC, shard, core, thread"
+    )]
+    Order {
+        /// Which array of [`Tables`].
+        array: &'static str,
+        /// Where.
+        cid: usize,
+        /// The entry.
+        value: u32,
+        /// The entry before it.
+        before: u32,
+    },
+    /// An entry is out of range.
+    #[error("cid {cid}: `{array}` is {value}; it must be below {limit}")]
+    Range {
+        /// Which array of [`Tables`].
+        array: &'static str,
+        /// Where.
+        cid: usize,
+        /// The entry.
+        value: u32,
+        /// The first value that is too large.
+        limit: u32,
+    },
+    /// A table by CPU number would be needlessly large.
+    #[error("CPU numbers up to {nr}: the highest may be {MAX_CPU_NUMBER}")]
+    CpuNumbers {
+        /// One more than the highest.
+        nr: u32,
+    },
+    /// A CPU number occurs twice.
+    #[error("cids {first} and {second} are both CPU {cpu}")]
+    SameCpu {
+        /// The CPU number.
+        cpu: u32,
+        /// One cid.
+        first: usize,
+        /// The other.
+        second: usize,
+    },
+    /// A shard or a core is too wide.
+    #[error("{what} {index} has {width} CPUs; at most {limit} are possible")]
+    Width {
+        /// `shard` or `core`.
+        what: &'static str,
+        /// Its index.
+        index: u32,
+        /// How many cids it has.
+        width: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// A slice that would freeze or overflow virtual time.
+    #[error("a slice of {slice_ns} ns: it must be 1,000 ns (1 us) to 1,000,000,000 ns (1 s)")]
+    Slice {
+        /// The slice asked for.
+        slice_ns: u64,
+    },
+    /// Memory handed in is too small or not on a line boundary.
+    #[error(
+        "the tables need {needed} bytes on a 64-byte boundary; given are {given} at {address:#x}"
+    )]
+    Memory {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes given.
+        given: usize,
+        /// Where they start.
+        address: usize,
+    },
+}
+
+impl From<&Topology> for Tables {
+    fn from(topo: &Topology) -> Self {
+        fn each<T>(topo: &Topology, of: impl Fn(&usher_topo::CidInfo) -> T) -> Vec<T> {
+            topo.cids().iter().map(of).collect()
+        }
+        Self {
+            cpu: each(topo, |c| c.cpu.0),
+            core: each(topo, |c| c.core.0),
+            shard: each(topo, |c| c.shard.0),
+            llc: each(topo, |c| c.llc.0),
+            node: each(topo, |c| c.node.0),
+            capacity: each(topo, |c| c.capacity),
+            tier: each(topo, |c| c.tier.0),
+            node_id: topo.nodes().iter().map(|node| node.id).collect(),
+            distance: topo
+                .nodes()
+                .iter()
+                .flat_map(|n| n.distances.clone())
+                .collect(),
+            nr_cpu_numbers: narrow(topo.nr_cpu_numbers()),
+        }
+    }
+}
+
+impl Tables {
+    /// How many CPUs.
+    pub fn nr_cids(&self) -> usize {
+        self.cpu.len()
+    }
+
+    /// How many LLCs. Valid once checked.
+    pub fn nr_llcs(&self) -> usize {
+        self.llc.last().map_or(0, |&last| last as usize + 1)
+    }
+
+    /// How many shards. Valid once checked.
+    pub fn nr_shards(&self) -> usize {
+        self.shard.last().map_or(0, |&last| last as usize + 1)
+    }
+
+    /// How many nodes, those of memory only included.
+    pub fn nr_nodes(&self) -> usize {
+        self.node_id.len()
+    }
+
+    /// Whether C may see these tables.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self, settings: &Settings) -> Result<(), BuildError> {
+        let nr_cids = self.nr_cids();
+        if nr_cids == 0 || nr_cids > MAX_CIDS {
+            return Err(BuildError::Size { nr_cids });
+        }
+        self.check_lengths()?;
+        self.check_order()?;
+        self.check_ranges()?;
+        check_width("shard", &self.shard, 64)?;
+        check_width("core", &self.core, MAX_SMT as usize)?;
+        if !(1_000..=1_000_000_000).contains(&settings.slice_ns) {
+            let slice_ns = settings.slice_ns;
+            return Err(BuildError::Slice { slice_ns });
+        }
+        Ok(())
+    }
+
+    fn per_cid(&self) -> [(&'static str, &[u32]); 7] {
+        [
+            ("cpu", &self.cpu),
+            ("core", &self.core),
+            ("shard", &self.shard),
+            ("llc", &self.llc),
+            ("node", &self.node),
+            ("capacity", &self.capacity),
+            ("tier", &self.tier),
+        ]
+    }
+
+    fn check_lengths(&self) -> Result<(), BuildError> {
+        let nodes = self.nr_nodes();
+        let (per_cid, nr_cids) = (self.per_cid(), self.nr_cids());
+        let lengths = per_cid.iter().map(|(name, a)| (*name, a.len(), nr_cids));
+        let distance = ("distance", self.distance.len(), nodes.saturating_mul(nodes));
+        for (array, len, expected) in lengths.chain([distance]) {
+            if len != expected {
+                return Err(BuildError::Length {
+                    array,
+                    len,
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Each level's indices ascend, and a new one begins wherever the level above begins a new one.
+    fn check_order(&self) -> Result<(), BuildError> {
+        let levels = [
+            ("node", &self.node, None, false),
+            ("llc", &self.llc, Some(&self.node), true),
+            ("shard", &self.shard, Some(&self.llc), true),
+            ("core", &self.core, Some(&self.llc), false),
+        ];
+        for (array, level, above, dense) in levels {
+            for cid in 0..level.len() {
+                let value = level[cid];
+                let before = if cid > 0 { level[cid - 1] } else { 0 };
+                let new_above = cid > 0 && above.is_some_and(|a: &Vec<u32>| a[cid] != a[cid - 1]);
+                let gap = dense
+                    && if cid == 0 {
+                        value > 0
+                    } else {
+                        value > before + 1
+                    };
+                if value < before || gap || (new_above && value == before) {
+                    return Err(BuildError::Order {
+                        array,
+                        cid,
+                        value,
+                        before,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ranges(&self) -> Result<(), BuildError> {
+        if self.nr_cpu_numbers > MAX_CPU_NUMBER + 1 {
+            return Err(BuildError::CpuNumbers {
+                nr: self.nr_cpu_numbers,
+            });
+        }
+        let limits = [
+            ("cpu", &self.cpu, self.nr_cpu_numbers),
+            ("node", &self.node, narrow(self.nr_nodes())),
+            ("capacity", &self.capacity, 1025),
+        ];
+        for (array, values, limit) in limits {
+            if let Some(cid) = values.iter().position(|&value| value >= limit) {
+                let value = values[cid];
+                return Err(BuildError::Range {
+                    array,
+                    cid,
+                    value,
+                    limit,
+                });
+            }
+        }
+        let mut cid_of_cpu = vec![None; self.nr_cpu_numbers as usize];
+        for (second, &cpu) in self.cpu.iter().enumerate() {
+            if let Some(first) = cid_of_cpu[cpu as usize].replace(second) {
+                return Err(BuildError::SameCpu { cpu, first, second });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables as C takes them; they live as long as `self`.
+    pub(crate) fn spec(&self, settings: &Settings) -> ffi::Spec {
+        ffi::Spec {
+            nr_cids: narrow(self.nr_cids()),
+            nr_shards: narrow(self.nr_shards()),
+            nr_llcs: narrow(self.nr_llcs()),
+            nr_nodes: narrow(self.nr_nodes()),
+            nr_cpu_ids: self.nr_cpu_numbers,
+            granularity: settings.granularity as u32,
+            slice_ns: settings.slice_ns,
+            core_probes: settings.core_probes,
+            cpu: self.cpu.as_ptr(),
+            core: self.core.as_ptr(),
+            shard: self.shard.as_ptr(),
+            llc: self.llc.as_ptr(),
+            node: self.node.as_ptr(),
+            capacity: self.capacity.as_ptr(),
+            tier: self.tier.as_ptr(),
+            node_id: self.node_id.as_ptr(),
+            distance: self.distance.as_ptr(),
+        }
+    }
+}
+
+/// A group of equal neighbours in `of` has at most `limit` members.
+fn check_width(what: &'static str, of: &[u32], limit: usize) -> Result<(), BuildError> {
+    for group in of.chunk_by(|a, b| a == b) {
+        if group.len() > limit {
+            return Err(BuildError::Width {
+                what,
+                index: group[0],
+                width: group.len(),
+                limit,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn narrow(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
