@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{fifo, Policy};
+use super::{fifo, scx_simple, Policy};
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
@@ -18,11 +18,28 @@ pub struct PolicyInfo {
 }
 
 /// All of them. A new policy adds its line here.
-pub const POLICIES: &[PolicyInfo] = &[PolicyInfo {
-    name: "fifo",
-    about: "one queue for all CPUs; the example of docs/POLICY.md",
-    make: |_| Ok(Box::new(fifo::Fifo::default())),
-}];
+pub const POLICIES: &[PolicyInfo] = &[
+    PolicyInfo {
+        name: "fifo",
+        about: "one queue for all CPUs; the example of docs/POLICY.md",
+        make: |_| Ok(Box::new(fifo::Fifo::default())),
+    },
+    PolicyInfo {
+        name: "scx-simple",
+        about: "sched_ext's simple scheduler on the kernel's built-in idle selection, one mask",
+        make: |params| scx_simple::build(params, scx_simple::Variant::GlobalMask),
+    },
+    PolicyInfo {
+        name: "scx-simple+node-idle-mask",
+        about: "the same with idle masks per NUMA node",
+        make: |params| scx_simple::build(params, scx_simple::Variant::NodeMask),
+    },
+    PolicyInfo {
+        name: "scx-simple+node-aware-policy",
+        about: "and a scheduler that uses the node-aware calls, with a queue per node",
+        make: |params| scx_simple::build(params, scx_simple::Variant::NodeAware),
+    },
+];
 
 /// Makes the policy of this name. Returns also all its parameters with the values in force.
 ///
