@@ -6,12 +6,15 @@ use std::path::PathBuf;
 /// An error of the lab: one line that says what, where and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A shape string that cannot be read or that no guest can have.
-    #[error("shape '{shape}': {why}; write it like 2n2l2c2t: nodes, LLCs per node, cores per LLC, threads per core")]
+    /// A shape that cannot be read or that is no machine.
+    #[error(transparent)]
+    Topology(#[from] usher_topo::TopoError),
+    /// A machine that no guest can be.
+    #[error("shape {shape}: {why}")]
     Shape {
-        /// The string as given.
+        /// The shape as given.
         shape: String,
-        /// What is wrong with it.
+        /// Why there can be no such guest.
         why: String,
     },
     /// A value on the command line that is none of those known.
@@ -96,7 +99,11 @@ impl LabError {
     /// that cannot finish its job counts as environment), 4 ejected by the kernel.
     pub fn exit_code(&self) -> u8 {
         match self {
-            LabError::Shape { .. } | LabError::Usage { .. } | LabError::BadFile { .. } => 2,
+            LabError::Topology(error) if error.is_environment() => 3,
+            LabError::Topology(_)
+            | LabError::Shape { .. }
+            | LabError::Usage { .. }
+            | LabError::BadFile { .. } => 2,
             LabError::Io { .. }
             | LabError::BrokenBtf { .. }
             | LabError::Missing { .. }

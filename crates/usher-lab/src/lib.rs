@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! lab
 pub mod agent;
+pub mod apt;
 pub mod btf;
 pub mod cache;
 pub mod cpio;
 pub mod elf;
 pub mod error;
+pub mod fetch;
 pub mod image;
 pub mod kernel;
 pub mod proto;

@@ -78,7 +78,6 @@ pub fn boot(
     options: &BootOptions,
     observer: Observer,
 ) -> Result<Outcome> {
-    options.shape.check_bootable()?;
     let folder = RunFolder::create(cache)?;
     let initrd = folder.0.join("initrd");
     write_initrd(cache, kernel, base, files, job, &initrd)?;

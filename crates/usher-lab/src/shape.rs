@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The shape of a guest: how many NUMA nodes, LLCs, cores and threads its CPUs form.
 //!
-//! Written `2n2l2c2t`: 2 nodes, each of 2 LLCs, each of 2 cores, each of 2 threads. A level left out
-//! counts one, so `16c` is sixteen cores behind one LLC.
+//! Shapes are written and read by `usher-topo` (`2n2l2c2t`, or the name of a small built-in machine); the
+//! emulator can only build machines whose nodes, LLCs and cores are all alike, so that is what is kept here.
 
 use std::fmt;
-use std::str::FromStr;
+
+use usher_topo::{RawTopology, CAPACITY_MAX};
 
 use crate::error::LabError;
-
-/// Most CPUs that usher knows anywhere.
-pub const CPUS_MAX: u32 = 4096;
 
 /// Most CPUs that a guest can have: the emulated interrupt controllers have 8-bit ids and one is reserved.
 pub const GUEST_CPUS_MAX: u32 = 255;
 
 /// SLIT distance of a node to itself and, unless told otherwise, to every other.
-const DISTANCE_LOCAL: u8 = 10;
-const DISTANCE_REMOTE: u8 = 20;
+const DISTANCE_LOCAL: u32 = 10;
+const DISTANCE_REMOTE: u32 = 20;
 
 /// A regular machine: every node, LLC and core alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
+    /// As the user wrote it.
+    name: String,
     /// NUMA nodes, 1 or more.
     pub nodes: u32,
     /// LLCs per node, 1 or more.
@@ -31,74 +31,82 @@ pub struct Shape {
     /// Hardware threads per core: 1, 2, 4 or 8.
     pub threads: u32,
     /// SLIT distances between nodes, row by row, `nodes * nodes` of them.
-    distances: Vec<u8>,
+    distances: Vec<u32>,
 }
 
 impl Shape {
-    /// A shape with distances 10 at home and 20 elsewhere; the error names the shape.
-    pub fn new(nodes: u32, llcs: u32, cores: u32, threads: u32) -> Result<Self, LabError> {
-        let text = format!("{nodes}n{llcs}l{cores}c{threads}t");
-        let fail = |why: String| {
-            Err(LabError::Shape {
-                shape: text.clone(),
-                why,
-            })
+    /// The guest that looks like this machine, or the reason why there can be none.
+    pub fn of_machine(machine: &RawTopology) -> Result<Self, LabError> {
+        let fail = |why: String| LabError::Shape {
+            shape: machine.name.clone(),
+            why,
         };
-        let product = [nodes, llcs, cores, threads]
-            .iter()
-            .try_fold(1u32, |n, &m| n.checked_mul(m));
-        match product {
-            Some(0) => return fail("zero CPUs".into()),
-            Some(cpus) if cpus <= CPUS_MAX => {}
-            _ => return fail(format!("more than {CPUS_MAX} CPUs")),
+        let cpus = machine.cpus.len() as u32;
+        if cpus > GUEST_CPUS_MAX {
+            return Err(fail(format!(
+                "{cpus} CPUs; an emulated guest has at most {GUEST_CPUS_MAX}"
+            )));
         }
-        if ![1, 2, 4, 8].contains(&threads) {
-            return fail(format!(
-                "{threads} threads per core; 1, 2, 4 or 8 are possible"
+        if machine
+            .core_types
+            .iter()
+            .any(|kind| kind.capacity != CAPACITY_MAX)
+        {
+            return Err(fail(
+                "cores of unequal capacity; an x86 guest's are all alike".into(),
             ));
         }
-        let mut distances = vec![DISTANCE_REMOTE; (nodes * nodes) as usize];
-        for node in 0..nodes {
-            distances[(node * nodes + node) as usize] = DISTANCE_LOCAL;
+        // Walk the CPUs in order of number and demand that each level begins where a regular machine
+        // has it. Labels need only be equal within and different between groups, never dense.
+        let mut list: Vec<_> = machine.cpus.iter().collect();
+        list.sort_by_key(|cpu| cpu.cpu);
+        let groups = |label: &dyn Fn(usize) -> (u32, u32, u32)| {
+            (0..list.len())
+                .filter(|&i| i == 0 || label(i) != label(i - 1))
+                .count() as u32
+        };
+        let nodes = groups(&|i| (list[i].node, 0, 0));
+        let all_llcs = groups(&|i| (list[i].node, list[i].llc, 0));
+        let all_cores = groups(&|i| (list[i].node, list[i].llc, list[i].core));
+        if nodes == 0 {
+            return Err(fail("no CPU".into()));
         }
-        Ok(Shape {
+        let (llcs, cores) = (all_llcs / nodes, all_cores / all_llcs);
+        let threads = cpus / all_cores;
+        let name = machine.name.clone();
+        let shape = Shape {
+            name,
             nodes,
             llcs,
             cores,
             threads,
-            distances,
-        })
-    }
-
-    /// The same shape with other SLIT distances (row by row); 10 on the diagonal, 11 to 254 elsewhere,
-    /// which is what ACPI and QEMU accept.
-    pub fn with_distances(mut self, distances: Vec<u8>) -> Result<Self, LabError> {
-        let fail = |why: String| {
-            Err(LabError::Shape {
-                shape: self.to_string(),
-                why,
-            })
+            distances: Vec::new(),
         };
-        if distances.len() != (self.nodes * self.nodes) as usize {
-            return fail(format!(
-                "{} distances for {} nodes",
-                distances.len(),
-                self.nodes
+        let regular = shape.cpus() == cpus
+            && list.iter().enumerate().all(|(index, cpu)| {
+                let index = index as u32;
+                let at = |size: u32| list[(index / size * size) as usize];
+                cpu.cpu.0 == index
+                    && at(shape.cpus_per_node()).node == cpu.node
+                    && at(shape.cores * threads).llc == cpu.llc
+                    && at(threads).core == cpu.core
+            });
+        if !regular || machine.nodes.len() > nodes as usize {
+            return Err(fail(
+                "nodes, LLCs or cores differ from one another; a guest's are all alike".into(),
             ));
         }
-        for (index, &distance) in distances.iter().enumerate() {
-            let (from, to) = (index as u32 / self.nodes, index as u32 % self.nodes);
-            let legal = if from == to {
-                distance == 10
-            } else {
-                (11..=254).contains(&distance)
-            };
-            if !legal {
-                return fail(format!("distance {distance} from node {from} to node {to}"));
-            }
+        if ![1, 2, 4, 8].contains(&threads) {
+            return Err(fail(format!(
+                "{threads} threads per core; a guest has 1, 2, 4 or 8"
+            )));
         }
-        self.distances = distances;
-        Ok(self)
+        let distances = distances(
+            machine,
+            &list.iter().map(|cpu| cpu.node).collect::<Vec<_>>(),
+        )
+        .map_err(fail)?;
+        Ok(Shape { distances, ..shape })
     }
 
     /// CPUs in all.
@@ -111,73 +119,64 @@ impl Shape {
         self.llcs * self.cores * self.threads
     }
 
-    /// SLIT distance between two nodes.
-    pub fn distance(&self, from: u32, to: u32) -> u8 {
+    /// SLIT distance between two nodes, both counted from 0 in order of their CPUs.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
         self.distances[(from * self.nodes + to) as usize]
     }
+}
 
-    /// The error for a shape that no guest can have, if this is one.
-    pub fn check_bootable(&self) -> Result<(), LabError> {
-        if self.cpus() > GUEST_CPUS_MAX {
-            return Err(LabError::Shape {
-                shape: self.to_string(),
-                why: format!(
-                    "{} CPUs, but an emulated guest has at most {GUEST_CPUS_MAX} (the simulator takes {CPUS_MAX})",
-                    self.cpus()
-                ),
-            });
+/// The distances between the nodes of `node_of_cpu` in order of appearance; QEMU wants 10 on the
+/// diagonal and 11 to 254 elsewhere, which is ACPI's rule.
+fn distances(machine: &RawTopology, node_of_cpu: &[u32]) -> Result<Vec<u32>, String> {
+    let mut ids: Vec<u32> = Vec::new();
+    for &id in node_of_cpu {
+        if !ids.contains(&id) {
+            ids.push(id);
         }
-        Ok(())
     }
+    let mut out = Vec::with_capacity(ids.len() * ids.len());
+    for from in &ids {
+        let told = machine
+            .nodes
+            .iter()
+            .find(|node| node.id == *from)
+            .map(|node| &node.distances);
+        for to in &ids {
+            let default = if from == to {
+                DISTANCE_LOCAL
+            } else {
+                DISTANCE_REMOTE
+            };
+            let value = told.and_then(|map| map.get(to).copied()).unwrap_or(default);
+            let legal = if from == to {
+                value == DISTANCE_LOCAL
+            } else {
+                (11..255).contains(&value)
+            };
+            if !legal {
+                return Err(format!(
+                    "distance {value} from node {from} to node {to}; ACPI has no such"
+                ));
+            }
+            out.push(value);
+        }
+    }
+    Ok(out)
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "{}n{}l{}c{}t",
-            self.nodes, self.llcs, self.cores, self.threads
-        )
+        out.write_str(&self.name)
     }
 }
 
-impl FromStr for Shape {
+impl std::str::FromStr for Shape {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<Self, LabError> {
-        let fail = |why: String| LabError::Shape {
-            shape: text.into(),
-            why,
-        };
-        let mut counts = [1u32; 4];
-        // Levels come in this order, each at most once.
-        let mut next_level = 0;
-        let mut rest = text;
-        while !rest.is_empty() {
-            let end = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| {
-                fail(format!("'{rest}' at its end lacks a letter (n, l, c or t)"))
-            })?;
-            let letter = rest[end..].chars().next().unwrap_or(' ');
-            let level = "nlct"
-                .find(letter)
-                .ok_or_else(|| fail(format!("'{letter}' is no level")))?;
-            if level < next_level {
-                return Err(fail(format!("'{letter}' is out of order or repeated")));
-            }
-            counts[level] = rest[..end]
-                .parse()
-                .map_err(|_| fail(format!("'{}' before '{letter}' is no count", &rest[..end])))?;
-            next_level = level + 1;
-            rest = &rest[end + letter.len_utf8()..];
-        }
-        if next_level == 0 {
-            return Err(fail("empty".into()));
-        }
-        let [nodes, llcs, cores, threads] = counts;
-        Shape::new(nodes, llcs, cores, threads).map_err(|error| match error {
-            LabError::Shape { why, .. } => fail(why),
-            other => other,
-        })
+        let mut machine = usher_topo::shape::parse(text)?;
+        machine.name = text.into();
+        Shape::of_machine(&machine)
     }
 }
 
@@ -185,54 +184,62 @@ impl FromStr for Shape {
 mod tests {
     use super::*;
 
-    /// Goal: shapes read as they are documented and print back. Method: full, short and odd ones.
+    /// Goal: a shape's levels arrive as they were written. Method: a full one and a short one.
     #[test]
     fn shapes_are_read() {
-        let shape: Shape = "2n2l2c2t".parse().unwrap();
+        let shape: Shape = "2n2l2c4t".parse().unwrap();
         assert_eq!(
             (shape.nodes, shape.llcs, shape.cores, shape.threads),
-            (2, 2, 2, 2)
+            (2, 2, 2, 4)
         );
-        assert_eq!((shape.cpus(), shape.cpus_per_node()), (16, 8));
+        assert_eq!((shape.cpus(), shape.cpus_per_node()), (32, 16));
         assert_eq!((shape.distance(0, 0), shape.distance(0, 1)), (10, 20));
-        assert_eq!("16c".parse::<Shape>().unwrap().to_string(), "1n1l16c1t");
-        assert_eq!("4n2t".parse::<Shape>().unwrap().cpus(), 8);
+        let shape: Shape = "16c".parse().unwrap();
+        assert_eq!(
+            (shape.nodes, shape.llcs, shape.cores, shape.threads),
+            (1, 1, 16, 1)
+        );
     }
 
-    /// Goal: every wrong shape is refused with a line that names it and says why. Method: one of each kind.
+    /// Goal: what no guest can be is wrong use, in a line that names the shape. Method: one of each kind.
     #[test]
-    fn wrong_shapes_are_refused() {
+    fn impossible_shapes_are_refused() {
         for (text, why) in [
-            ("", "empty"),
-            ("0n2l", "zero CPUs"),
-            ("2n0l2c", "zero CPUs"),
-            ("64n64l2c", "more than 4096"),
-            ("4294967295n2l", "more than 4096"),
-            ("99999999999n", "no count"),
-            ("2x", "no level"),
-            ("2l2n", "out of order"),
-            ("2n2n", "out of order"),
-            ("2n2", "lacks a letter"),
-            ("n2l", "no count"),
+            ("0n2l", "0n2l"),
+            ("2x", "2x"),
+            ("64n8c", "at most 255"),
             ("2n2l2c3t", "3 threads"),
-            ("2ü", "no level"),
+            ("4b4l", "unequal capacity"),
         ] {
             let error = text.parse::<Shape>().unwrap_err();
-            assert_eq!(error.exit_code(), 2);
+            assert_eq!(error.exit_code(), 2, "{text}");
             let line = error.to_string();
-            assert!(
-                line.contains(why) && line.contains(&format!("'{text}'")),
-                "{text}: {line}"
-            );
+            assert!(line.contains(why) && line.contains(text), "{text}: {line}");
         }
-        assert!("64n8c".parse::<Shape>().unwrap().check_bootable().is_err());
-        let two: Shape = "2n".parse().unwrap();
-        assert!(two.clone().with_distances(vec![10, 5, 20, 10]).is_err());
-        assert_eq!(
-            two.with_distances(vec![10, 31, 32, 10])
-                .unwrap()
-                .distance(1, 0),
-            32
-        );
+    }
+
+    /// Goal: distances are carried over, irregular machines and impossible distances are refused.
+    /// Method: change one property of a regular machine at a time.
+    #[test]
+    fn machines_are_checked() {
+        let regular = usher_topo::shape::parse("2n2l2c1t").unwrap();
+        let mut far = regular.clone();
+        far.nodes[0].distances.insert(1, 32);
+        assert_eq!(Shape::of_machine(&far).unwrap().distance(0, 1), 32);
+        assert_eq!(Shape::of_machine(&far).unwrap().distance(1, 0), 20);
+        far.nodes[0].distances.insert(1, 5);
+        assert!(Shape::of_machine(&far)
+            .unwrap_err()
+            .to_string()
+            .contains("distance 5"));
+        let mut uneven = regular.clone();
+        uneven.cpus.pop();
+        assert!(Shape::of_machine(&uneven)
+            .unwrap_err()
+            .to_string()
+            .contains("differ"));
+        let mut mixed = regular.clone();
+        mixed.cpus[1].llc = mixed.cpus[2].llc;
+        assert!(Shape::of_machine(&mixed).is_err());
     }
 }

@@ -3,14 +3,30 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::error::{LabError, Result};
 
 /// Runs a program to its end and returns its standard output.
 pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<Vec<u8>> {
+    output_in(program, arguments, None)
+}
+
+/// The same in a given working folder.
+pub fn output_in<S: AsRef<OsStr>>(
+    program: &str,
+    arguments: &[S],
+    folder: Option<&Path>,
+) -> Result<Vec<u8>> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env("LC_ALL", "C");
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
     finish(program, command.output())
 }
 

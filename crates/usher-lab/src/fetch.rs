@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Fills the cache: guest kernels and the programs that guests run. What is there already is not asked
+//! for again, so a second call needs no network.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::apt::{Apt, Package};
+use crate::cache::{self, Cache};
+use crate::elf::Elf;
+use crate::error::{LabError, Result};
+use crate::image::Plan;
+use crate::kernel::{self, Kernel, Version};
+
+/// Kernel series that the tests need.
+pub const KERNEL_SERIES: [&str; 2] = ["6.18", "7.0"];
+
+/// Suites that carry kernels newer than Debian 12's own.
+const KERNEL_SUITES: [&str; 3] = ["bookworm-backports", "trixie-backports", "sid"];
+
+/// Flavour: small, with everything a virtual machine needs built in.
+const FLAVOUR: &str = "-cloud-amd64";
+
+/// Packages of benchmark programs.
+const PROGRAM_PACKAGES: [&str; 4] = ["rt-tests", "stress-ng", "sysbench", "dbench"];
+
+/// Where to say what is going on.
+pub type Say<'a> = &'a mut dyn FnMut(&str);
+
+/// Gets a fit kernel of each series; returns them in the order asked for.
+pub fn kernels(cache: &Cache, series: &[&str], say: Say) -> Result<Vec<Kernel>> {
+    let mut apt = None;
+    let mut found = Vec::new();
+    for &wanted in series {
+        if let Ok(kernel) = kernel::find(cache, wanted) {
+            found.push(kernel);
+            continue;
+        }
+        if apt.is_none() {
+            say("reading the package lists of newer suites (private to usher)");
+            apt = Some(Apt::open(cache, "kernels", &KERNEL_SUITES)?);
+        }
+        let apt = apt.as_ref().expect("set above");
+        found.push(fetch_kernel(cache, apt, wanted, say)?);
+    }
+    Ok(found)
+}
+
+/// The packages of one kernel release.
+#[derive(Debug, PartialEq, Eq)]
+struct Candidate {
+    release: String,
+    /// The one with the image.
+    image: String,
+    /// The one with the configuration, when it is separate and still on the mirror.
+    config: Option<String>,
+}
+
+fn fetch_kernel(cache: &Cache, apt: &Apt, series: &str, say: Say) -> Result<Kernel> {
+    let names = apt.names("linux-")?;
+    let names: Vec<String> = names
+        .into_iter()
+        .filter(|name| name.contains(FLAVOUR))
+        .collect();
+    let candidates = candidates(&apt.show(&names)?);
+    let known = kernel::cached(cache)?;
+    let wanted = Version::of(series);
+    for candidate in candidates
+        .iter()
+        .filter(|c| Version::of(&c.release).in_series(&wanted))
+    {
+        let refused = known
+            .iter()
+            .find(|k| k.release == candidate.release && k.unfit.is_some());
+        if let Some(why) = refused.and_then(|kernel| kernel.unfit.as_ref()) {
+            say(&format!(
+                "kernel {}: refused before ({why})",
+                candidate.release
+            ));
+            continue;
+        }
+        say(&format!("kernel {}: downloading", candidate.release));
+        let kernel = unpack_kernel(cache, apt, candidate)?;
+        match &kernel.unfit {
+            None => return Ok(kernel),
+            Some(why) => say(&format!("kernel {}: refused: {why}", kernel.release)),
+        }
+    }
+    let list: Vec<&str> = candidates.iter().map(|c| c.release.as_str()).collect();
+    Err(LabError::Missing {
+        what: format!("the mirror has no fit kernel {series} (it has {})", list.join(", ")),
+        remedy: "ask for another series with `usher lab kernels --fetch SERIES`, or name a kernel file with \
+                 --kernel"
+            .into(),
+    })
+}
+
+/// Puts packages together to kernels, newest first.
+fn candidates(packages: &[Package]) -> Vec<Candidate> {
+    // Image packages are tens of megabytes; those that only depend on others are a few kilobytes.
+    const IMAGE_SIZE_MIN: u64 = 1 << 20;
+    let mut images: BTreeMap<(Version, String), &str> = BTreeMap::new();
+    for package in packages
+        .iter()
+        .filter(|package| package.size >= IMAGE_SIZE_MIN)
+    {
+        let name = package.name.as_str();
+        let release = ["linux-binary-unsigned-", "linux-binary-", "linux-image-"]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix));
+        let Some(release) = release.map(|r| r.strip_suffix("-unsigned").unwrap_or(r)) else {
+            continue;
+        };
+        if !release.ends_with(FLAVOUR) || !release.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        // Any of them will do: signed and unsigned images unpack to the same kernel.
+        images
+            .entry((Version::of(release), release.to_string()))
+            .or_insert(name);
+    }
+    let has = |name: &str| packages.iter().any(|package| package.name == name);
+    images
+        .into_iter()
+        .rev()
+        .map(|((_, release), image)| {
+            let config = Some(format!("linux-base-{release}")).filter(|name| has(name));
+            Candidate {
+                image: image.to_string(),
+                config,
+                release,
+            }
+        })
+        .collect()
+}
+
+fn unpack_kernel(cache: &Cache, apt: &Apt, candidate: &Candidate) -> Result<Kernel> {
+    let root = cache.path(&format!("apt/unpacked-{}", std::process::id()));
+    let result = (|| {
+        let names: Vec<String> = candidate
+            .config
+            .iter()
+            .chain([&candidate.image])
+            .cloned()
+            .collect();
+        apt.unpack(&names, &root)?;
+        let release = &candidate.release;
+        let module_folder = format!("usr/lib/modules/{release}");
+        let image = first_file(
+            &root,
+            &[
+                format!("boot/vmlinuz-{release}"),
+                format!("{module_folder}/vmlinuz"),
+            ],
+        );
+        let image = image.ok_or_else(|| {
+            LabError::bad_file(
+                &root,
+                format!("the package {} has no kernel image", candidate.image),
+            )
+        })?;
+        let own = first_file(
+            &root,
+            &[
+                format!("boot/config-{release}"),
+                format!("{module_folder}/config"),
+            ],
+        );
+        // A mirror may keep an image and drop the package with its configuration. A neighbour's of the
+        // same flavour then serves: libbpf looks up a handful of values in it, such as CONFIG_HZ.
+        let config = match own {
+            Some(config) => Some(config),
+            None => kernel::cached(cache)?
+                .into_iter()
+                .rev()
+                .find_map(|kernel| kernel.config),
+        };
+        kernel::adopt(cache, &image, config.as_deref())
+    })();
+    let _ = std::fs::remove_dir_all(&root);
+    result
+}
+
+fn first_file(root: &Path, inside: &[String]) -> Option<PathBuf> {
+    inside
+        .iter()
+        .map(|path| root.join(path))
+        .find(|path| path.is_file())
+}
+
+/// Gets the benchmark programs and the libraries that this machine does not have.
+pub fn programs(cache: &Cache, say: Say) -> Result<()> {
+    let marker = cache.path("programs/complete");
+    let contents = format!("{}\n", PROGRAM_PACKAGES.join(" "));
+    if std::fs::read_to_string(&marker).is_ok_and(|text| text == contents) {
+        return Ok(());
+    }
+    let suite = debian_codename()?;
+    say("reading the package lists for guest programs (private to usher)");
+    let apt = Apt::open(cache, "programs", &[&suite])?;
+    let root = cache.path("programs/root");
+    let mut packages: Vec<String> = PROGRAM_PACKAGES
+        .iter()
+        .map(|name| name.to_string())
+        .collect();
+    let mut wanted = packages.clone();
+    // Each round brings libraries that the last one's programs and libraries name; chains are short.
+    for _ in 0..12 {
+        say(&format!("guest programs: downloading {}", wanted.join(" ")));
+        apt.unpack(&wanted, &root)?;
+        let missing = missing_libraries(cache, &root)?;
+        if missing.is_empty() {
+            return cache::write_atomically(&marker, contents.as_bytes());
+        }
+        wanted = providers(&missing, &apt.show(&packages)?, &packages);
+        if wanted.is_empty() {
+            break;
+        }
+        packages.extend(wanted.iter().cloned());
+    }
+    Err(LabError::Missing {
+        what: format!(
+            "no package provides {} for the guest's programs",
+            missing_libraries(cache, &root)?.join(", ")
+        ),
+        remedy: "install those libraries on this machine and try again".into(),
+    })
+}
+
+/// The libraries that the programs under `root` need and that are neither there nor on this machine.
+fn missing_libraries(cache: &Cache, root: &Path) -> Result<Vec<String>> {
+    let plan = Plan::new(cache);
+    let mut queue = Vec::new();
+    for folder in ["usr/bin", "usr/sbin"] {
+        if let Ok(entries) = std::fs::read_dir(root.join(folder)) {
+            queue.extend(
+                entries
+                    .flatten()
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_file()),
+            );
+        }
+    }
+    let mut seen = BTreeMap::new();
+    while let Some(path) = queue.pop() {
+        let bytes = cache::read(&path)?;
+        let Some(elf) = Elf::parse(&bytes) else {
+            continue;
+        };
+        for name in elf.needed() {
+            if !seen.contains_key(name) {
+                let library = plan.library(name);
+                queue.extend(library.clone());
+                seen.insert(name.to_string(), library.is_some());
+            }
+        }
+    }
+    Ok(seen
+        .into_iter()
+        .filter(|(_, found)| !found)
+        .map(|(name, _)| name)
+        .collect())
+}
+
+/// Which packages to get next: of the libraries that the packages so far depend on, those whose names fit
+/// a missing library, or all when none fits (a library's package need not be named after it).
+fn providers(missing: &[String], known: &[Package], have: &[String]) -> Vec<String> {
+    let mut candidates: Vec<&String> = known
+        .iter()
+        .flat_map(|package| &package.depends)
+        .filter(|name| {
+            name.starts_with("lib") && !name.starts_with("libc6") && !have.contains(name)
+        })
+        .collect();
+    candidates.sort();
+    candidates.dedup();
+    // libIPSec_MB.so.1 is in libipsec-mb1: compare what is before ".so", lower case, dashes.
+    let stem = |library: &String| {
+        let end = library.find(".so").unwrap_or(library.len());
+        library[..end].to_lowercase().replace('_', "-")
+    };
+    let fits = |name: &&&String| {
+        missing
+            .iter()
+            .any(|library| name.starts_with(&stem(library)))
+    };
+    let fitting: Vec<String> = candidates
+        .iter()
+        .filter(fits)
+        .map(|name| name.to_string())
+        .collect();
+    match fitting.is_empty() {
+        true => candidates.into_iter().cloned().collect(),
+        false => fitting,
+    }
+}
+
+/// The name of this Debian release.
+fn debian_codename() -> Result<String> {
+    let path = Path::new("/etc/os-release");
+    let text = String::from_utf8_lossy(&cache::read(path)?).into_owned();
+    let value = |key: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key))
+            .map(|v| v.trim_matches('"').to_string())
+    };
+    match (value("ID=").as_deref(), value("VERSION_CODENAME=")) {
+        (Some("debian"), Some(codename)) => Ok(codename),
+        (id, _) => Err(LabError::Missing {
+            what: format!(
+                "guest programs come as Debian packages, and this is {}",
+                id.unwrap_or("not Debian")
+            ),
+            remedy: format!(
+                "install {} so that they are on the PATH",
+                PROGRAM_PACKAGES.join(", ")
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, size: u64, depends: &[&str]) -> Package {
+        let depends = depends.iter().map(|name| name.to_string()).collect();
+        Package {
+            name: name.into(),
+            size,
+            depends,
+        }
+    }
+
+    /// Goal: of the many packages with "linux" in their name the right ones become kernels, newest first
+    /// by number, with their configuration where it is still to be had. Method: names as mirrors have them.
+    #[test]
+    fn packages_become_kernels() {
+        let big = 10 << 20;
+        let list = [
+            package("linux-image-6.18.9+deb13-cloud-amd64", big, &[]),
+            package("linux-image-6.18.15+deb13-cloud-amd64", big, &[]),
+            package("linux-image-6.18.15+deb13-cloud-amd64-dbg", big, &[]),
+            package("linux-image-7.0.13+deb13-cloud-amd64", 1920, &[]),
+            package("linux-binary-7.0.13+deb13-cloud-amd64", big, &[]),
+            package("linux-binary-unsigned-7.3.4+deb13-cloud-amd64", big, &[]),
+            package("linux-base-7.3.4+deb13-cloud-amd64", 4000, &[]),
+            package("linux-image-cloud-amd64", 1000, &[]),
+            package("linux-headers-7.3.4+deb13-cloud-amd64", big, &[]),
+        ];
+        let found = candidates(&list);
+        let names: Vec<&str> = found.iter().map(|c| c.image.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "linux-binary-unsigned-7.3.4+deb13-cloud-amd64",
+                "linux-binary-7.0.13+deb13-cloud-amd64",
+                "linux-image-6.18.15+deb13-cloud-amd64",
+                "linux-image-6.18.9+deb13-cloud-amd64",
+            ]
+        );
+        assert_eq!(
+            found[0].config.as_deref(),
+            Some("linux-base-7.3.4+deb13-cloud-amd64")
+        );
+        assert_eq!(found[1].config, None);
+    }
+
+    /// Goal: missing libraries lead to the packages that have them. Method: names that fit, then one that
+    /// does not and so makes all candidates wanted.
+    #[test]
+    fn missing_libraries_lead_to_packages() {
+        let known = [package(
+            "stress-ng",
+            1,
+            &["libc6", "libipsec-mb1", "libegl1", "python3"],
+        )];
+        let missing = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(
+            providers(&missing(&["libIPSec_MB.so.1"]), &known, &[]),
+            ["libipsec-mb1"]
+        );
+        let all = providers(&missing(&["libGLdispatch.so.0"]), &known, &[]);
+        assert_eq!(all, ["libegl1", "libipsec-mb1"]);
+        let have = missing(&["libegl1", "libipsec-mb1"]);
+        assert!(providers(&missing(&["libGLdispatch.so.0"]), &known, &have).is_empty());
+    }
+}
