@@ -15,8 +15,11 @@
  *   usher_idle_publish()    set idle bit;  barrier; look at summary; set summary bit if clear
  *   usher_summary_retire()  clear summary; barrier; look at idle word; set summary bit if not empty
  *
- * Between clear and restore a third CPU's search may overlook an idle CPU. Whoever restored reports it
- * (struct usher_search.restored) and then looks at the queues on behalf of that third CPU (usher_rescue()).
+ * Between clear and restore a third CPU's search may overlook an idle CPU. Whoever restored remembers it
+ * (struct usher_cpu.poke) and then looks at the queues on behalf of that third CPU (usher_rescue()).
+ *
+ * A CPU may be claimed to fetch a waiting task just when it gets another one. Its claimer cannot know, so a
+ * CPU that leaves idle and finds itself claimed looks at the queues, too, on behalf of its claimer.
  *
  * Tolerated: a whole core may stop being whole between the look and the claim, and the claimer then shares
  * the core with somebody. It costs speed once and is over when either of them sleeps.
@@ -60,21 +63,26 @@ USHER_FN u64 usher_shard_threads(struct usher_shard USHER_MEM *shard, u64 cores)
 	return threads;
 }
 
+USHER_FN u64 usher_set_word(const struct usher_set USHER_MEM *set, u32 w)
+{
+	return set->word[w & (USHER_MAX_WORDS - 1)];
+}
+
 /* The cids of a set that fall into a shard, as bits of its word. */
-USHER_FN u64 usher_set_bits(const struct usher_set *set, struct usher_shard USHER_MEM *shard)
+USHER_FN u64 usher_set_bits(const struct usher_set USHER_MEM *set, struct usher_shard USHER_MEM *shard)
 {
 	u32 word = shard->first / 64;
 	u32 shift = shard->first % 64;
-	u64 bits = set->word[word & (USHER_MAX_WORDS - 1)] >> shift;
+	u64 bits = usher_set_word(set, word) >> shift;
 
 	if (shift)
-		bits |= set->word[(word + 1) & (USHER_MAX_WORDS - 1)] << (64 - shift);
+		bits |= usher_set_word(set, word + 1) << (64 - shift);
 	return bits & shard->valid;
 }
 
-USHER_FN bool usher_set_has(const struct usher_set *set, u32 cid)
+USHER_FN bool usher_set_has(const struct usher_set USHER_MEM *set, u32 cid)
 {
-	return set->word[(cid / 64) & (USHER_MAX_WORDS - 1)] >> (cid % 64) & 1;
+	return usher_set_word(set, cid / 64) >> (cid % 64) & 1;
 }
 
 /* The cids of a shard that a query may take. */
@@ -129,10 +137,10 @@ USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u, u32 cid)
 	struct usher_node USHER_MEM *own = &u->nodes[u->cids[cid].node];
 	u32 i, w;
 
-	for (i = 0; i < u->nr_nodes && env_again(u); i++) {
+	for (i = 0; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
 		struct usher_node USHER_MEM *node = &u->nodes[own->order[i]];
 
-		for (w = 0; w * 64 < node->nr_llcs && env_again(u); w++)
+		for (w = 0; w * 64 < node->nr_llcs && env_again(u); w = env_next(u, w))
 			if (env_read(u, &node->backlog[w]))
 				return true;
 	}
@@ -152,7 +160,10 @@ USHER_FN bool usher_idle_publish(struct usher USHER_MEM *u, u32 cid)
 	env_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));
 	if (!(env_read(u, shard->summary) & shard->summary_bit))
 		env_fetch_or(u, shard->summary, shard->summary_bit);
-	return usher_work_in_reach(u, cid);
+	if (!usher_work_in_reach(u, cid))
+		return false;
+	env_count(u, cid, USHER_EV_IDLE_SAW_WORK);
+	return true;
 }
 
 /*
@@ -180,18 +191,24 @@ USHER_FN bool usher_idle_again(struct usher USHER_MEM *u, u32 cid)
 	return usher_idle_publish(u, cid);
 }
 
-/* cid reports that it runs something. Only the owner sets its bit, so a clear one needs no write. */
+/*
+ * cid reports that it runs something. Only the owner sets its bit, so a clear one needs no write. It is clear
+ * if somebody claimed the CPU: for the task that it now runs, or to fetch a task that still waits. Who
+ * claimed cannot be asked, so usher_rescue() makes sure that nobody waits. Test: take_against_look.
+ */
 USHER_FN void usher_idle_exit(struct usher USHER_MEM *u, u32 cid)
 {
 	if (!u->cpus[cid].idle)
 		return;
 	u->cpus[cid].idle = 0;
-	usher_test_and_clear(u, cid);
+	if (!usher_test_and_clear(u, cid))
+		u->cpus[cid].poke = 1;
 }
 
 /*
  * The shard was seen empty: take its bit out of the summary. Clear, full barrier (in the fetch), look again,
- * restore if it filled; pairs with usher_idle_publish(). True: it filled. Test: idle_against_retire.
+ * restore if it filled; pairs with usher_idle_publish(). True: it filled, and while the bit was clear somebody
+ * may have overlooked the shard: usher_rescue(). Tests: idle_against_retire, look_against_retire.
  */
 USHER_FN bool usher_summary_retire(struct usher USHER_MEM *u, struct usher_shard USHER_MEM *shard, u32 self)
 {
@@ -200,22 +217,22 @@ USHER_FN bool usher_summary_retire(struct usher USHER_MEM *u, struct usher_shard
 	if (!usher_shard_idle(u, shard))
 		return false;
 	env_fetch_or(u, shard->summary, shard->summary_bit);
+	u->cpus[self].poke = 1;
 	env_count(u, self, USHER_EV_SUMMARY_RESTORED);
 	return true;
 }
 
-/* A search in progress, and what it learned. */
+/* A search in progress. */
 struct usher_search {
-	const struct usher_query *q;
-	u32 core;     /* only whole cores will do, at this step */
-	u32 restored; /* a summary bit was restored: see usher_rescue() */
+	struct usher_query q;
+	u32 core; /* only whole cores will do, at this step */
 };
 
 /* Claims a CPU of the shard, or USHER_NONE_IDLE. */
-USHER_FN s32 usher_search_shard(struct usher USHER_MEM *u, struct usher_search *s,
-				struct usher_shard USHER_MEM *shard, u64 idle, u32 start)
+USHER_UNIT s32 usher_search_shard(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+				  struct usher_shard USHER_MEM *shard USHER_UNIT_MEM, u64 idle, u32 start)
 {
-	const struct usher_query *q = s->q;
+	const struct usher_query *q = &s->q;
 	u32 i;
 
 	if (s->core) {
@@ -226,7 +243,7 @@ USHER_FN s32 usher_search_shard(struct usher USHER_MEM *u, struct usher_search *
 	}
 	if (q->allowed || q->tiers)
 		idle &= usher_query_bits(q, shard);
-	for (i = 0; i < 64 && idle && env_again(u); i++) {
+	for (i = 0; i < 64 && idle && env_again(u); i = env_next(u, i)) {
 		u32 bit = usher_first_from(idle, start);
 
 		if (usher_claim_bit(u, shard, bit))
@@ -238,13 +255,13 @@ USHER_FN s32 usher_search_shard(struct usher USHER_MEM *u, struct usher_search *
 }
 
 /* The LLC of q->from, its own shard first. */
-USHER_FN s32 usher_search_llc(struct usher USHER_MEM *u, struct usher_search *s)
+USHER_UNIT s32 usher_search_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR)
 {
-	struct usher_cid USHER_MEM *from = &u->cids[s->q->from];
+	struct usher_cid USHER_MEM *from = &u->cids[s->q.from];
 	struct usher_llc USHER_MEM *llc = &u->llcs[from->llc];
 	u32 index = from->shard, start = from->bit, i;
 
-	for (i = 0; i < llc->nr_shards && env_again(u); i++) {
+	for (i = 0; i < llc->nr_shards && env_again(u); i = env_next(u, i)) {
 		struct usher_shard USHER_MEM *shard = &u->shards[index];
 		u64 idle = usher_shard_idle(u, shard);
 
@@ -265,15 +282,15 @@ USHER_FN s32 usher_search_llc(struct usher USHER_MEM *u, struct usher_search *s)
  * One shard that the summary names. Returns a cid, or USHER_NONE_IDLE; clears the summary bit of an empty
  * shard, and searches one that filled meanwhile.
  */
-USHER_FN s32 usher_search_named(struct usher USHER_MEM *u, struct usher_search *s, u32 index)
+USHER_UNIT s32 usher_search_named(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				  struct usher_search *s USHER_UNIT_PTR, u32 index)
 {
 	struct usher_shard USHER_MEM *shard = &u->shards[index];
 	u64 idle = usher_shard_idle(u, shard);
 
 	if (!idle) {
-		if (!usher_summary_retire(u, shard, s->q->self))
+		if (!usher_summary_retire(u, shard, s->q.self))
 			return USHER_NONE_IDLE;
-		s->restored = 1;
 		idle = usher_shard_idle(u, shard);
 	}
 	return usher_search_shard(u, s, shard, idle, 0);
@@ -284,15 +301,15 @@ USHER_FN s32 usher_search_named(struct usher USHER_MEM *u, struct usher_search *
  * cores that may settle for less gives up after core_probes shards: on a machine with a thread idle
  * here and there it would read a line of every shard for nothing.
  */
-USHER_FN s32 usher_search_node(struct usher USHER_MEM *u, struct usher_search *s, u32 index)
+USHER_UNIT s32 usher_search_node(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR, u32 index)
 {
 	struct usher_node USHER_MEM *node = &u->nodes[index];
-	struct usher_cpu USHER_MEM *me = &u->cpus[s->q->self];
+	struct usher_cpu USHER_MEM *me = &u->cpus[s->q.self];
 	u32 words = (node->nr_shards + 63) / 64;
 	u32 start = me->rotor < node->nr_shards ? me->rotor : 0;
 	u32 probes = 0, i;
 
-	for (i = 0; i <= words && env_again(u); i++) {
+	for (i = 0; i <= words && env_again(u); i = env_next(u, i)) {
 		u32 w = start / 64 + i;
 		u64 bits;
 
@@ -314,8 +331,9 @@ USHER_FN s32 usher_search_node(struct usher USHER_MEM *u, struct usher_search *s
 				return cid;
 			}
 			bits &= bits - 1;
-			if (s->core && !(s->q->flags & USHER_IDLE_CORE) && ++probes >= u->core_probes) {
-				env_count(u, s->q->self, USHER_EV_SEARCH_BOUND);
+			probes = env_next(u, probes);
+			if (s->core && !(s->q.flags & USHER_IDLE_CORE) && probes >= u->core_probes) {
+				env_count(u, s->q.self, USHER_EV_SEARCH_BOUND);
 				return USHER_NONE_IDLE;
 			}
 		}
@@ -328,10 +346,10 @@ USHER_FN s32 usher_search_node_both(struct usher USHER_MEM *u, struct usher_sear
 {
 	s32 cid;
 
-	s->core = u->smt > 1 || s->q->flags & USHER_IDLE_CORE;
+	s->core = u->smt > 1 || s->q.flags & USHER_IDLE_CORE;
 	if (s->core) {
 		cid = usher_search_node(u, s, node);
-		if (cid >= 0 || s->q->flags & USHER_IDLE_CORE)
+		if (cid >= 0 || s->q.flags & USHER_IDLE_CORE)
 			return cid;
 		s->core = 0;
 	}
@@ -344,7 +362,7 @@ USHER_FN s32 usher_search_remote(struct usher USHER_MEM *u, struct usher_search 
 	u32 USHER_MEM *order = u->nodes[node].order;
 	u32 i;
 
-	for (i = 1; i < u->nr_nodes && env_again(u); i++) {
+	for (i = 1; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
 		s32 cid = usher_search_node_both(u, s, order[i]);
 
 		if (cid >= 0)

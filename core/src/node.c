@@ -41,7 +41,7 @@ USHER_COLD s32 usher_any_in_node(struct usher USHER_MEM *u, const struct usher_q
 	u32 start = me->rotor < n->nr_shards ? me->rotor : 0;
 	u32 i;
 
-	for (i = 0; i < n->nr_shards && env_again(u); i++) {
+	for (i = 0; i < n->nr_shards && env_again(u); i = env_next(u, i)) {
 		u32 index = start + i < n->nr_shards ? start + i : start + i - n->nr_shards;
 		struct usher_shard USHER_MEM *shard = &u->shards[n->first_shard + index];
 		u64 bits = usher_query_bits(q, shard);
@@ -60,7 +60,7 @@ USHER_COLD s32 usher_any_near(struct usher USHER_MEM *u, const struct usher_quer
 	u32 reach = q->flags & USHER_IN_NODE ? 1 : u->nr_nodes;
 	u32 i;
 
-	for (i = 0; i < reach && env_again(u); i++) {
+	for (i = 0; i < reach && env_again(u); i = env_next(u, i)) {
 		s32 cid = usher_any_in_node(u, q, u->nodes[node].order[i]);
 
 		if (cid >= 0)
@@ -72,7 +72,7 @@ USHER_COLD s32 usher_any_near(struct usher USHER_MEM *u, const struct usher_quer
 /* Claims an idle CPU in or near a node. q->from is not used. */
 USHER_FN s32 usher_pick_idle_node(struct usher USHER_MEM *u, const struct usher_query *q, u32 node)
 {
-	struct usher_search s = { .q = q };
+	struct usher_search s = { .q = *q };
 	s32 cid = usher_node_check(u, node);
 
 	if (cid < 0)
@@ -97,14 +97,15 @@ USHER_FN s32 usher_pick_any_node(struct usher USHER_MEM *u, const struct usher_q
  * The idle CPUs of a node, or those of wholly idle cores, as they are while the call reads: adds their cids
  * to set and returns how many, or an error.
  */
-USHER_COLD s32 usher_idle_set_node(struct usher USHER_MEM *u, u32 node, bool cores, struct usher_set *set)
+USHER_COLD s32 usher_idle_set_node(struct usher USHER_MEM *u, u32 node, bool cores,
+				  struct usher_set USHER_MEM *set)
 {
 	s32 error = usher_node_check(u, node), n = 0;
 	u32 i;
 
 	if (error)
 		return error;
-	for (i = 0; i < u->nodes[node].nr_shards && env_again(u); i++) {
+	for (i = 0; i < u->nodes[node].nr_shards && env_again(u); i = env_next(u, i)) {
 		struct usher_shard USHER_MEM *shard = &u->shards[u->nodes[node].first_shard + i];
 		u64 idle = usher_shard_idle(u, shard);
 		u32 word = shard->first / 64, shift = shard->first % 64;

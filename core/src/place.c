@@ -24,25 +24,24 @@
 #include "idle.c"
 #include "queue.c"
 
-USHER_FN struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed, u32 poke)
+USHER_INLINE struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed)
 {
 	struct usher_decision d = {
 		.cid = cid,
 		.reason = reason,
 		.claimed = claimed,
-		.poke = poke,
 	};
 
 	return d;
 }
 
 /* The lowest cid of the set, or USHER_EMPTY_SET. */
-USHER_COLD s32 usher_set_first(struct usher USHER_MEM *u, const struct usher_set *set)
+USHER_COLD s32 usher_set_first(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *set)
 {
 	u32 w;
 
-	for (w = 0; w < USHER_MAX_WORDS && env_again(u); w++) {
-		u64 bits = set->word[w];
+	for (w = 0; w < USHER_MAX_WORDS && env_again(u); w = env_next(u, w)) {
+		u64 bits = usher_set_word(set, w);
 
 		if (bits) {
 			u32 cid = w * 64 + env_lowest(bits);
@@ -67,7 +66,7 @@ USHER_FN s32 usher_place_from(struct usher USHER_MEM *u, const struct usher_requ
 USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, bool prev_allowed,
 			     u32 wake, u16 *reason)
 {
-	struct usher_cid USHER_MEM *c = &u->cids[s->q->from];
+	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
 	u64 idle = usher_shard_idle(u, shard);
 	bool prev_idle = prev_allowed && idle >> (c->bit & 63) & 1;
@@ -77,13 +76,13 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 	if (prev_idle && (idle & c->core) == c->core) {
 		*reason = USHER_PREV_CORE;
 		if (usher_claim_bit(u, shard, c->bit))
-			return s->q->from;
-		env_count(u, s->q->self, USHER_EV_CLAIM_LOST);
+			return s->q.from;
+		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
 		prev_idle = false;
 	}
 
 	/* 4. An idle core in the LLC. */
-	env_count(u, s->q->self, USHER_EV_SEARCH_LLC);
+	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
 	s->core = 1;
 	*reason = USHER_LLC_CORE;
 	cid = usher_search_llc(u, s);
@@ -102,8 +101,8 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 	if (prev_idle) {
 		*reason = USHER_PREV;
 		if (usher_claim_bit(u, shard, c->bit))
-			return s->q->from;
-		env_count(u, s->q->self, USHER_EV_CLAIM_LOST);
+			return s->q.from;
+		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
 	}
 
 	/* 7. Any idle CPU in the LLC. */
@@ -117,11 +116,11 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 /* Steps 8 and 9: beyond the LLC. */
 USHER_FN s32 usher_place_far(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
 {
-	u32 node = u->cids[s->q->from].node;
+	u32 node = u->cids[s->q.from].node;
 	s32 cid;
 
 	/* 8. The node. */
-	env_count(u, s->q->self, USHER_EV_SEARCH_NODE);
+	env_count(u, s->q.self, USHER_EV_SEARCH_NODE);
 	cid = usher_search_node_both(u, s, node);
 	*reason = s->core ? USHER_NODE_CORE : USHER_NODE_CPU;
 	if (cid >= 0)
@@ -130,7 +129,7 @@ USHER_FN s32 usher_place_far(struct usher USHER_MEM *u, struct usher_search *s, 
 	/* 9. Other nodes, nearest first. */
 	if (u->nr_nodes == 1)
 		return USHER_NONE_IDLE;
-	env_count(u, s->q->self, USHER_EV_SEARCH_REMOTE);
+	env_count(u, s->q.self, USHER_EV_SEARCH_REMOTE);
 	cid = usher_search_remote(u, s, node);
 	*reason = s->core ? USHER_REMOTE_CORE : USHER_REMOTE_CPU;
 	return cid;
@@ -152,25 +151,22 @@ USHER_FN s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s,
 }
 
 /* The decision of usher_place(), not yet counted. */
-USHER_FN struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
+USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 						 const struct usher_request *r)
 {
-	struct usher_query q = {
-		.allowed = r->allowed,
-		.tiers = r->tiers,
-		.self = r->waker,
+	struct usher_search s = {
+		.q = { .allowed = r->allowed, .tiers = r->tiers, .self = r->waker },
 	};
-	struct usher_search s = { .q = &q };
 	s32 from = usher_place_from(u, r), cid;
 	u16 reason;
 
 	if (from < 0)
-		return usher_decide(r->prev, USHER_NOWHERE, false, 0);
+		return usher_decide(r->prev, USHER_NOWHERE, false);
 
 	/* 1. One allowed CPU. */
 	if (r->allowed && r->nr_allowed == 1) {
 		cid = usher_set_first(u, r->allowed);
-		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid), 0);
+		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid));
 	}
 
 	/* 2. A sync wakeup within the node. */
@@ -179,31 +175,32 @@ USHER_FN struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 		struct usher_cid USHER_MEM *prev = &u->cids[from];
 
 		if (waker->node == prev->node && waker->llc != prev->llc) {
-			q.from = r->waker;
+			s.q.from = r->waker;
 			cid = usher_place_sync(u, &s, &reason);
 			if (cid >= 0)
-				return usher_decide(cid, reason, true, s.restored);
+				return usher_decide(cid, reason, true);
 		}
 	}
 
 	/* 3 to 9. */
-	q.from = from;
+	s.q.from = from;
 	cid = usher_place_llc(u, &s, true, r->wake, &reason);
 	if (cid < 0)
 		cid = usher_place_far(u, &s, &reason);
 	if (cid >= 0)
-		return usher_decide(cid, reason, true, s.restored);
+		return usher_decide(cid, reason, true);
 
 	/* 10. Nobody is idle. */
 	reason = (u32)from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE;
-	return usher_decide(from, reason, false, s.restored);
+	return usher_decide(from, reason, false);
 }
 
 /* Where should this task run? r->prev and r->waker are cids of the machine. */
-USHER_FN struct usher_decision usher_place(struct usher USHER_MEM *u, const struct usher_request *r)
+USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const struct usher_request *r)
 {
 	struct usher_decision d = usher_place_steps(u, r);
 
+	d.poke = u->cpus[r->waker].poke;
 	u->cpus[r->waker].reasons[d.reason < USHER_NR_REASONS ? d.reason : 0]++;
 	env_trace(u, r, &d);
 	return d;
@@ -215,7 +212,7 @@ USHER_FN struct usher_decision usher_place(struct usher USHER_MEM *u, const stru
  */
 USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
 {
-	struct usher_search s = { .q = q };
+	struct usher_search s = { .q = *q };
 	u16 reason;
 	s32 cid = usher_place_llc(u, &s, false, USHER_WAKE, &reason);
 
@@ -225,17 +222,28 @@ USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
 }
 
 /*
- * A search by self restored a summary bit (struct usher_decision.poke): while it was clear, somebody else's
- * search may have overlooked an idle CPU and left a task waiting. Returns an idle CPU to send, claimed, or
- * USHER_NONE_IDLE. Test: idle_against_retire.
+ * Because of self somebody may wait beside an idle CPU (struct usher_cpu.poke): self cleared a bit of a
+ * summary or of the backlog that it then had to restore, and somebody may have looked meanwhile; or self was
+ * claimed to fetch a task and runs another. Hosts call this at the end of every callback that searches,
+ * takes from a queue or leaves idle. Returns an idle CPU to send to the queues, claimed, or USHER_NONE_IDLE;
+ * the look itself may have cleared and restored, so poke may be set again afterwards. A CPU sent this way looks
+ * again when it leaves idle, so that one is enough for any number of waiting tasks.
+ * Tests: look_against_retire, two_tasks_against_retire, take_against_look.
  */
 USHER_COLD s32 usher_rescue(struct usher USHER_MEM *u, u32 self)
 {
 	struct usher_query q = { .from = self, .self = self };
+	s32 cid;
 
+	if (!u->cpus[self].poke)
+		return USHER_NONE_IDLE;
+	u->cpus[self].poke = 0;
 	if (!usher_work_in_reach(u, self))
 		return USHER_NONE_IDLE;
-	return usher_look(u, &q);
+	cid = usher_look(u, &q);
+	if (cid >= 0)
+		env_count(u, self, USHER_EV_RESCUED);
+	return cid;
 }
 
 /*

@@ -103,7 +103,9 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
 
 /*
  * The queue of llc was seen empty: take its bit out of the backlog. Clear, full barrier (in the fetch), look
- * again, restore; pairs with usher_queue_fill(). True: somebody is there after all. Test: idle_against_queue.
+ * again, restore; pairs with usher_queue_fill(). True: somebody is there after all, and while the bit was
+ * clear a CPU going idle may have overlooked the queue: usher_rescue(). Tests: idle_against_queue,
+ * two_tasks_against_retire.
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 {
@@ -114,6 +116,7 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 	if (!env_queued(u, llc))
 		return false;
 	env_fetch_or(u, l->backlog, l->backlog_bit);
+	u->cpus[self].poke = 1;
 	env_count(u, self, USHER_EV_BACKLOG_RESTORED);
 	return true;
 }

@@ -17,6 +17,11 @@
  *   USHER_MEM                       qualifier of pointers into the memory behind struct usher
  *   USHER_FN                        storage class of the core's functions
  *   USHER_COLD                      the same for functions off the hot path
+ *   USHER_INLINE                    of functions that must become part of their callers. Optional.
+ *   USHER_UNIT                      of functions that are best compiled, and checked, on their own: they take
+ *                                   and return integers and pointers only. Optional, and with it
+ *   USHER_UNIT_MEM, USHER_UNIT_PTR  what a host wants to be said of their parameters, for pointers with and
+ *                                   without USHER_MEM
  *
  * and, for u the struct usher at hand and p a pointer to a u64 that other CPUs touch:
  *
@@ -31,6 +36,9 @@
  *   env_ones(bits)              how many bits are set
  *   env_queued(u, llc)          tasks waiting in the queue of an LLC
  *   env_again(u)                true while a loop may go on; a host with a budget ends it here
+ *   env_next(u, i)              i + 1, for the counters of such loops. A host whose code is checked before it
+ *                               runs hides the value, so that the check does not walk through every
+ *                               round of a loop whose end it does not know. Optional.
  *
  * There is no #ifdef of a host anywhere in the core.
  */
@@ -41,5 +49,17 @@
 #error "define USHER_ENV as the header of the host's environment, for example '\"native.h\"'"
 #endif
 #include USHER_ENV
+
+#ifndef USHER_INLINE
+#define USHER_INLINE USHER_FN
+#endif
+#ifndef USHER_UNIT
+#define USHER_UNIT USHER_FN
+#define USHER_UNIT_MEM
+#define USHER_UNIT_PTR
+#endif
+#ifndef env_next
+#define env_next(u, i) ((void)(u), (i) + 1)
+#endif
 
 #endif

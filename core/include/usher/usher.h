@@ -71,6 +71,7 @@ enum usher_event {
 	USHER_EV_IDLE_REENTERED, /* a claimed CPU found nothing to run and is idle again */
 	USHER_EV_IDLE_SAW_WORK,	 /* a CPU marked itself idle and then saw a waiting task */
 	USHER_EV_LATE_LOOK,	 /* the look after the queue was filled found an idle CPU */
+	USHER_EV_RESCUED,	 /* a look on behalf of others found an idle CPU: usher_rescue() */
 	USHER_EV_SEARCH_BOUND,	 /* a search for whole cores stopped at its bound */
 	USHER_EV_SEARCH_LLC,	 /* searches that went through the LLC, */
 	USHER_EV_SEARCH_NODE,	 /* ... on to the node, */
@@ -140,9 +141,11 @@ struct usher_cpu {
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
 	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */
 	u32 pinned_last; /* the last task came from the CPU's own queue, not the LLC's */
+	u32 poke; /* somebody may wait beside an idle CPU because of this one: see usher_rescue() */
+	u32 spare;
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (2 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (3 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 struct usher {
@@ -168,7 +171,7 @@ struct usher_set {
 
 /* Where to search, and for whom. */
 struct usher_query {
-	const struct usher_set *allowed; /* NULL: any */
+	const struct usher_set USHER_MEM *allowed; /* NULL: any */
 	u32 tiers;			 /* bit t: CPUs of tier t will do; 0: any */
 	u32 flags;			 /* USHER_IDLE_CORE, USHER_IN_NODE */
 	u32 from;			 /* cid the search starts at */
@@ -186,7 +189,7 @@ enum usher_wake {
 
 /* One task to place. */
 struct usher_request {
-	const struct usher_set *allowed; /* NULL: any */
+	const struct usher_set USHER_MEM *allowed; /* NULL: any */
 	u32 wake;	  /* enum usher_wake */
 	u32 prev;	  /* cid the task ran on last; of the parent, when it is born */
 	u32 waker;	  /* cid the decision is made on */
@@ -198,7 +201,7 @@ struct usher_decision {
 	u32 cid;
 	u16 reason; /* enum usher_reason */
 	u8 claimed; /* cid was idle and is now the task's alone; otherwise the task waits */
-	u8 poke;    /* a search repaired a summary: see usher_rescue() */
+	u8 poke;    /* the waker's struct usher_cpu.poke: usher_rescue() has something to do */
 };
 
 /* What a machine is like; usher_build() turns it into tables. All ids are dense indices. */

@@ -148,6 +148,8 @@ named! {
         IdleSawWork = "idle-saw-work",
         /// The look after the queue was filled found an idle CPU.
         LateLook = "late-look",
+        /// A look on behalf of others found an idle CPU.
+        Rescued = "rescued",
         /// A search for whole cores stopped at its bound.
         SearchBound = "search-bound",
         /// Searches that went through the LLC, ...
