@@ -70,6 +70,36 @@ fn parse_item(item: &str, max: u32, out: &mut Vec<u32>) -> Result<(), String> {
     Ok(())
 }
 
+/// Parses a mask of hexadecimal words of 32 bits, the highest first: `00000001,0000000f`. Words may have
+/// an `0x` before them. `None` if it is no such mask or has bits that are no CPU number.
+pub(crate) fn parse_mask(mask: &str) -> Option<Vec<u32>> {
+    const MAX_WORDS: usize = (crate::build::MAX_CPU_NUMBER as usize + 1) / 32;
+    let words: Vec<&str> = mask.split(',').map(str::trim).collect();
+    if words.len() > MAX_WORDS {
+        return None;
+    }
+    let mut numbers = Vec::new();
+    for (word, base) in words.iter().rev().zip((0u32..).step_by(32)) {
+        let digits = word.strip_prefix("0x").unwrap_or(word);
+        // An empty word of `0x...,,` is zero in hwloc's writing; a mask of nothing is no mask.
+        let empty = digits.is_empty() && words.len() > 1;
+        if !empty && !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let bits = if empty {
+            0
+        } else {
+            u32::from_str_radix(digits, 16).ok()?
+        };
+        numbers.extend(
+            (0..32)
+                .filter(|bit| bits >> bit & 1 == 1)
+                .map(|bit| base + bit),
+        );
+    }
+    Some(numbers)
+}
+
 /// Formats numbers as the kernel does, runs compressed: `0-3,8`. Order and repeats do not matter.
 pub fn format_cpulist(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut sorted: Vec<u32> = numbers.into_iter().collect();

@@ -27,9 +27,10 @@
 //! | tier    | CPUs of equal capacity; tier 0 is the strongest |
 //!
 //! ```
-//! use usher_topo::{shape, Topology};
+//! use usher_topo::{Source, Topology};
 //!
-//! let topo = Topology::build(&shape::parse("2n4l8c2t")?, 64)?;
+//! let raw = Source::Synthetic("pack:2 numa:1 l3:4 core:8 pu:2".into()).read()?;
+//! let topo = Topology::build(&raw, 64)?;
 //! assert_eq!((topo.nr_cids(), topo.llcs().len(), topo.nodes().len()), (128, 8, 2));
 //! for (node, info) in topo.nodes_by_id() {
 //!     println!("node {node} (kernel's {}): cids {}", info.id, info.cids);
@@ -37,14 +38,18 @@
 //! # Ok::<(), usher_topo::TopoError>(())
 //! ```
 
+pub mod hwloc;
 pub mod machine;
 pub mod shape;
+pub mod synthetic;
+pub mod sysfs;
 
 mod build;
 mod cpulist;
 mod error;
 mod ids;
 mod raw;
+mod source;
 mod topology;
 
 pub use build::{cut_into_shards, MAX_CPUS, MAX_CPU_NUMBER, MAX_SHARD_WIDTH};
@@ -54,6 +59,7 @@ pub use ids::{
     Cid, CidRange, Cluster, Core, CoreTypeId, Cpu, Id, IdRange, Llc, Node, Package, Shard, Tier,
 };
 pub use raw::{CoreType, RawCpu, RawNode, RawTopology, CAPACITY_MAX};
+pub use source::Source;
 pub use topology::{
     CidInfo, ClusterInfo, CoreInfo, LlcInfo, NodeInfo, PackageInfo, ShardInfo, TierInfo, Topology,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a reader found, before anything is numbered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -92,4 +92,28 @@ impl CoreType {
             speed_permille: (capacity * 1000 / CAPACITY_MAX).max(1),
         }
     }
+}
+
+/// The kinds of cores, strongest first, and for each CPU the index of its kind, given what is known of
+/// each CPU: capacity and a name. Kinds that share a name are told apart by their capacity.
+pub(crate) fn distinct_kinds(of_cpus: &[(u32, &str)]) -> (Vec<CoreType>, Vec<u32>) {
+    let distinct: BTreeSet<(u32, &str)> = of_cpus.iter().copied().collect();
+    let order: Vec<(u32, &str)> = distinct.into_iter().rev().collect();
+    let types = order.iter().map(|(capacity, name)| {
+        let alone = order.iter().filter(|(_, other)| other == name).count() == 1;
+        let name = if alone {
+            (*name).to_string()
+        } else {
+            format!("{name}-{capacity}")
+        };
+        CoreType::of_capacity(name, *capacity)
+    });
+    let index_of = |kind| {
+        let index = order
+            .iter()
+            .position(|other| other == kind)
+            .expect("order has every kind");
+        u32::try_from(index).expect("no more kinds than CPUs")
+    };
+    (types.collect(), of_cpus.iter().map(index_of).collect())
 }
