@@ -45,15 +45,15 @@ pub enum LabError {
         /// What is wrong and what to do.
         why: String,
     },
-    /// A kernel whose BTF makes every sched_ext scheduler fail to load.
+    /// A kernel on which no sched_ext scheduler can load.
     #[error(
-        "{path}: its BTF is broken ({why}), so no sched_ext scheduler can load; \
-             choose another kernel (`usher lab kernels` lists the good ones)"
+        "{path}: no sched_ext scheduler can load on this kernel: {why}; choose another \
+         (`usher lab kernels` lists the good ones)"
     )]
-    BrokenBtf {
+    UnfitKernel {
         /// The kernel.
         path: PathBuf,
-        /// Which kfunc shows it.
+        /// What its BTF shows.
         why: String,
     },
     /// Something that this machine does not have.
@@ -105,7 +105,7 @@ impl LabError {
             | LabError::Usage { .. }
             | LabError::BadFile { .. } => 2,
             LabError::Io { .. }
-            | LabError::BrokenBtf { .. }
+            | LabError::UnfitKernel { .. }
             | LabError::Missing { .. }
             | LabError::Tool { .. }
             | LabError::Guest { .. } => 3,

@@ -106,6 +106,11 @@ impl Plan {
             .any(|folder| self.nodes.contains_key(&format!("/{folder}/{name}")))
     }
 
+    /// True when something is at this path.
+    pub fn has_path(&self, guest: &str) -> bool {
+        self.nodes.contains_key(guest)
+    }
+
     /// Adds a file with the given contents.
     pub fn bytes(&mut self, guest: &str, mode: u32, contents: &[u8]) {
         self.nodes

@@ -15,6 +15,7 @@ use crate::image::Plan;
 use crate::kernel::Kernel;
 use crate::proto::{Decoder, Event, Frame, Job, StepReport, JOB_PATH};
 use crate::qemu::{Machine, Time, PROGRAM};
+use crate::quota::{Groups, Quota};
 use crate::shape::Shape;
 
 /// How often the host looks at the guest's channel.
@@ -33,8 +34,8 @@ pub struct BootOptions {
     pub time: Time,
     /// Memory over all nodes, MiB.
     pub memory_mib: u64,
-    /// Wall time without any sign of life after which the guest counts as stalled.
-    pub stall: Duration,
+    /// A quota for each CPU's thread, applied once the guest is up; only with [`Time::MultiThread`].
+    pub quota: Option<Quota>,
     /// More words for the kernel's command line.
     pub append: String,
 }
@@ -92,7 +93,7 @@ pub fn boot(
         append: options.append.clone(),
     };
     let mut guest = Guest::start(machine)?;
-    let result = guest.watch(job, options.stall, observer);
+    let result = guest.watch(job, options, observer);
     drop(guest);
     result
 }
@@ -143,6 +144,7 @@ struct Guest {
     machine: Machine,
     stderr: PathBuf,
     begun: Instant,
+    groups: Option<Groups>,
 }
 
 impl Guest {
@@ -176,11 +178,13 @@ impl Guest {
             machine,
             stderr,
             begun: Instant::now(),
+            groups: None,
         })
     }
 
     /// Reads frames until the job is done or the guest fails.
-    fn watch(&mut self, job: &Job, stall: Duration, observer: Observer) -> Result<Outcome> {
+    fn watch(&mut self, job: &Job, options: &BootOptions, observer: Observer) -> Result<Outcome> {
+        let stall = stall_limit(options);
         let mut channel = Tail::new(&self.machine.channel);
         let mut console = Tail::new(&self.machine.console);
         let mut decoder = Decoder::default();
@@ -199,6 +203,10 @@ impl Guest {
                 .map_err(|why| self.failure(format!("garbled its report: {why}")))?
             {
                 observer(&frame);
+                if let (Frame::Event(Event::Hello { .. }), Some(quota)) = (&frame, options.quota) {
+                    let cpus = options.shape.cpus();
+                    self.groups = Some(Groups::apply(self.process.id(), cpus, quota)?);
+                }
                 if collector.take(frame).map_err(|why| self.failure(why))? {
                     collector.outcome.wall = self.begun.elapsed();
                     return Ok(collector.outcome);
@@ -256,7 +264,20 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        self.groups = None;
     }
+}
+
+/// Wall time without any sign of life after which a guest counts as stalled. Generous: a busy host and
+/// many CPUs taking turns slow a healthy guest down, and a guest that counts instructions is slower
+/// still while it boots.
+fn stall_limit(options: &BootOptions) -> Duration {
+    let per_cpu_s = match options.time {
+        Time::SingleThread => 2,
+        Time::MultiThread => 4,
+        Time::Instructions { .. } => 8,
+    };
+    Duration::from_secs(120 + per_cpu_s * u64::from(options.shape.cpus()))
 }
 
 /// Puts frames together to an outcome.

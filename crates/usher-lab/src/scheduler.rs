@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which schedulers a guest runs, and where their programs are.
+
+use std::path::PathBuf;
+
+use crate::cache::Cache;
+use crate::error::{LabError, Result};
+use crate::image::Plan;
+use crate::proto::{SchedulerStart, SCHEDULER_REPORT_PATH};
+
+/// The kernel's own scheduler.
+pub const KERNEL_SCHEDULER: &str = "eevdf";
+/// usher's own.
+const USHER: &str = "usher";
+const USHER_PROGRAM: &str = "scx_usher";
+
+/// A scheduler as named on the command line: `eevdf`, `usher`, `scx_NAME` or a path, each but the first
+/// with options after a colon (`scx_bpfland:-s 5000`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheduler {
+    /// The whole text; reports use it as the name.
+    pub name: String,
+    /// The part before the colon.
+    program: String,
+    /// Options of the scheduler.
+    options: Vec<String>,
+}
+
+impl std::str::FromStr for Scheduler {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let fail = |why: &str| LabError::Usage {
+            what: "scheduler",
+            value: text.into(),
+            why: why.into(),
+        };
+        let (program, options) = text.split_once(':').unwrap_or((text, ""));
+        let options: Vec<String> = options.split_whitespace().map(str::to_string).collect();
+        let known = [KERNEL_SCHEDULER, USHER].contains(&program)
+            || program.starts_with("scx_")
+            || program.contains('/');
+        if !known {
+            return Err(fail(
+                "known are eevdf, usher, scx_NAME, or a path with a / in it",
+            ));
+        }
+        if program == KERNEL_SCHEDULER && !options.is_empty() {
+            return Err(fail("the kernel's own scheduler takes no options"));
+        }
+        Ok(Scheduler {
+            name: text.into(),
+            program: program.into(),
+            options,
+        })
+    }
+}
+
+impl Scheduler {
+    /// True for the kernel's own scheduler.
+    pub fn is_kernel(&self) -> bool {
+        self.program == KERNEL_SCHEDULER
+    }
+
+    /// True for usher, however named.
+    pub fn is_usher(&self) -> bool {
+        self.program == USHER || self.program.rsplit('/').next() == Some(USHER_PROGRAM)
+    }
+
+    /// Adds options at the end.
+    pub fn add_options(&mut self, options: &[String]) {
+        self.options.extend_from_slice(options);
+    }
+
+    /// Puts the scheduler's program and libraries into the plan; what starts it in the guest, `None` for
+    /// the kernel's own.
+    pub fn install(&self, cache: &Cache, plan: &mut Plan) -> Result<Option<SchedulerStart>> {
+        if self.is_kernel() {
+            return Ok(None);
+        }
+        let host = self.locate(cache, plan)?;
+        let file_name = host
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let guest = format!("/usher/schedulers/{file_name}");
+        plan.program(&host, &guest)?;
+        let mut argv = vec![guest];
+        argv.extend(self.options.iter().cloned());
+        if self.is_usher() {
+            argv.extend(["--stats-json-on-exit".into(), SCHEDULER_REPORT_PATH.into()]);
+        }
+        Ok(Some(SchedulerStart {
+            name: self.name.clone(),
+            argv,
+        }))
+    }
+
+    fn locate(&self, cache: &Cache, plan: &Plan) -> Result<PathBuf> {
+        if self.program.contains('/') {
+            let path = PathBuf::from(&self.program);
+            return match path.is_file() {
+                true => Ok(path),
+                false => Err(LabError::Usage {
+                    what: "scheduler",
+                    value: self.program.clone(),
+                    why: "no such file".into(),
+                }),
+            };
+        }
+        let program = if self.program == USHER {
+            USHER_PROGRAM
+        } else {
+            &self.program
+        };
+        beside_this_program(program)
+            .or_else(|| Some(cache.path("peers/bin").join(program)).filter(|path| path.is_file()))
+            .or_else(|| plan.find_program(program))
+            .ok_or_else(|| LabError::Missing {
+                what: format!("the scheduler {program} is not built"),
+                remedy: if self.is_usher() {
+                    "run `make build`".into()
+                } else {
+                    format!("run `make peers` (or `make peers PEERS={program}`), or give its path")
+                },
+            })
+    }
+}
+
+/// A program in the folder of this program, or one above (where cargo puts test programs' folder).
+pub fn beside_this_program(name: &str) -> Option<PathBuf> {
+    let this = std::env::current_exe().ok()?;
+    let folder = this.parent()?;
+    let mut candidates = folder.ancestors().take(2).map(|folder| folder.join(name));
+    candidates.find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: names, options and paths are told apart and wrong ones refused. Method: one of each.
+    #[test]
+    fn schedulers_are_read() {
+        let bpfland: Scheduler = "scx_bpfland:-s 5000 -v".parse().unwrap();
+        assert_eq!(
+            (bpfland.program.as_str(), bpfland.options.len()),
+            ("scx_bpfland", 3)
+        );
+        assert!("eevdf".parse::<Scheduler>().unwrap().is_kernel());
+        assert!("./a/scx_usher:--x".parse::<Scheduler>().unwrap().is_usher());
+        for wrong in ["", "cfs", "eevdf:-s", "usherr"] {
+            let error = wrong.parse::<Scheduler>().unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(&format!("'{wrong}'")), "{error}");
+        }
+    }
+
+    /// Goal: a scheduler that is not there is an error with its remedy. Method: a path and a name.
+    #[test]
+    fn absent_schedulers_name_the_remedy() {
+        let cache = Cache::temporary("scheduler-test");
+        let mut plan = Plan::new(&cache);
+        let mut try_install = |text: &str| {
+            let scheduler: Scheduler = text.parse().unwrap();
+            scheduler.install(&cache, &mut plan).unwrap_err()
+        };
+        let error = try_install("/nonexistent/scx_x");
+        assert!(
+            error.exit_code() == 2 && error.to_string().contains("no such file"),
+            "{error}"
+        );
+        let error = try_install("scx_nonesuch");
+        assert!(
+            error.exit_code() == 3 && error.to_string().contains("make peers"),
+            "{error}"
+        );
+    }
+}
