@@ -28,21 +28,19 @@
 
 #define USHER_MEM __arena
 #define USHER_FN static inline __attribute__((unused))
+#define USHER_INLINE static __always_inline __attribute__((unused)) /* BPF returns no structures */
+/* Global functions: the verifier goes through each once per program instead of once per call. */
+#define USHER_UNIT __attribute__((noinline))
+#define USHER_UNIT_MEM __arg_arena
+#define USHER_UNIT_PTR __arg_nonnull
 #define USHER_COLD static __attribute__((noinline, unused))
 
 /*
  * The verifier is done with a can_loop loop when a round begins in a state that an earlier round covers. A
- * counter that starts at a constant it knows is another constant in each round and never covered; one that
- * starts at what a writable global happens to hold is "some number" from the first round on.
+ * counter that steps by a constant it knows has other bounds in each round and is never covered; one that
+ * steps by what a writable global happens to hold is "some number" from the second round on. Always 1.
  */
-static volatile u32 usher_bpf_zero = 0;
-
-/* Masks right before the use, in a step the compiler may not move or turn into a running pointer. */
-static inline u32 usher_bpf_index(u32 i, u32 mask)
-{
-	asm volatile("%0 &= %1" : "+r"(i) : "i"(mask));
-	return i;
-}
+static volatile u32 usher_bpf_one = 1;
 
 static u64 usher_bpf_queued(u32 llc);
 static void usher_bpf_gave_up(void);
@@ -94,7 +92,6 @@ static inline void usher_bpf_barrier(void)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) can_loop
-#define env_zero(u) usher_bpf_zero
-#define env_index(i, n) usher_bpf_index((i), (n) - 1)
+#define env_next(u, i) ((i) + usher_bpf_one)
 
 #endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * scx_usher: the placement core as a sched_ext scheduler. Only callbacks: translate between the kernel's CPUs
+ * and the core's cids, ask the core, act. Every choice is made in core/src.
+ *
+ * Queues: a dispatch queue per LLC, whose id is the LLC's, ordered by virtual time; and one per CPU for tasks
+ * that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that CPU's local queue.
+ *
+ *   select_cpu    place(); a claimed CPU gets the task at once
+ *   enqueue       everybody else waits: fill the queue, then look for an idle CPU
+ *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance
+ *   update_idle   the idle map
+ *   stopping      virtual time
+ *
+ * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct usher_host_cpu),
+ * with interrupts off, so those need no atomics. This CPU is not always the one the callback is about:
+ * enqueue runs on the waker's.
+ */
+#include "compat.h"
+#include "../core/include/usher/usher.h"
+#include "shared.h"
+
+char _license[] SEC("license") = "GPL";
+
+UEI_DEFINE(uei);
+
+/* Set by the loader before load. */
+const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
+const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
+const volatile u32 usher_nr_nodes = 1;	  /* of the kernel, for the builtin-node baseline */
+
+/* Set by the loader after load and before attach: addresses in the arena. */
+struct usher __arena *usher_root;
+struct usher_host_cpu __arena *usher_host_cpus;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* pages; the loader sets it from the machine's size */
+} usher_arena SEC(".maps");
+
+/* The ids of dispatch queues: LLCs count from 0, CPUs from here. */
+#define USHER_DSQ_CPU (1ULL << 20)
+
+static u64 usher_bpf_queued(u32 llc)
+{
+	s32 n = scx_bpf_dsq_nr_queued(llc);
+
+	return n > 0 ? n : 0;
+}
+
+static void usher_bpf_gave_up(void)
+{
+	scx_bpf_error("an atomic operation lost millions of times in a row");
+}
+
+/* The core's state. A program may use an arena only if it names the map, which nothing else here does. */
+static __always_inline struct usher __arena *usher(void)
+{
+	asm volatile("" : : "r"(&usher_arena));
+	return usher_root;
+}
+
+#include "../core/src/core.c"
+#include "sets.bpf.h"
+
+/* The cid of a CPU; a CPU without one gets the first and is counted: hotplug will restart us. */
+static __always_inline u32 cid_of(struct usher __arena *u, u32 cpu)
+{
+	s32 cid = cpu < u->nr_cpu_ids ? u->cid_of_cpu[cpu] : -1;
+
+	return cid < 0 ? 0 : cid;
+}
+
+static __always_inline void count(u32 self, enum usher_host_event event)
+{
+	usher_host_cpus[self].events[event]++;
+}
+
+/* Sends an idle CPU, claimed before, to look for work. */
+static __always_inline void kick(struct usher __arena *u, u32 self, s32 cid)
+{
+	if (cid < 0)
+		return;
+	count(self, USHER_HOST_KICKED);
+	scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_IDLE);
+}
+
+/* At the end of every callback that searches, takes from a queue or leaves idle: see usher_rescue(). */
+static __always_inline void rescue(struct usher __arena *u, u32 self)
+{
+	if (u->cpus[self].poke)
+		kick(u, self, usher_rescue(u, self));
+}
+
+#include "builtin.bpf.h"
+
+static __always_inline u32 wake_kind(u64 wake_flags)
+{
+	if (wake_flags & USHER_WF_FORK)
+		return USHER_WAKE_FORK;
+	return wake_flags & USHER_WF_SYNC ? USHER_WAKE_SYNC : USHER_WAKE;
+}
+
+s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct usher __arena *u = usher();
+	u32 self = cid_of(u, bpf_get_smp_processor_id());
+	struct usher_request r = {
+		.wake = wake_kind(wake_flags),
+		.prev = cid_of(u, prev_cpu),
+		.waker = self,
+	};
+	struct usher_decision d;
+
+	if (usher_idle_mode != USHER_IDLE_USHER)
+		return builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
+	if (!allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
+		count(self, USHER_HOST_NO_SET);
+		return prev_cpu;
+	}
+	d = usher_place(u, &r);
+	rescue(u, self);
+	if (d.claimed)
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
+	return u->cids[d.cid].cpu;
+}
+
+/* A task that may run on one CPU only; called under that CPU's runqueue lock. */
+static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 cid,
+					   u32 self, u64 enq_flags)
+{
+	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
+
+	count(self, USHER_HOST_PINNED);
+	usher_host_cpus[cid].pinned = 1;
+	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, v, enq_flags);
+	/* A wakeup reschedules an idle CPU by itself. */
+	if (usher_idle_mode == USHER_IDLE_USHER && !(enq_flags & SCX_ENQ_WAKEUP) &&
+	    usher_test_and_clear(u, cid))
+		kick(u, self, cid);
+}
+
+/* Publishes the task, then looks for an idle CPU; pairs with usher_idle_enter() in update_idle(). */
+static __always_inline void enqueue_shared(struct usher __arena *u, struct task_struct *p, u32 cid, u32 self,
+					   u64 enq_flags)
+{
+	struct usher_query q = { .from = cid, .self = self };
+	u32 llc = u->cids[cid].llc, nr;
+	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	bool known = allowed_of(u, p, self, &q.allowed, &nr);
+	s32 idle = USHER_NONE_IDLE;
+
+	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
+	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, v, enq_flags);
+	usher_queue_fill(u, llc);
+	if (usher_idle_mode != USHER_IDLE_USHER) {
+		usher_look_later(u, self, llc, NULL);
+		builtin_look(u, p, self);
+		return;
+	}
+	if (known)
+		idle = usher_look(u, &q);
+	if (usher_look_later(u, self, llc, q.allowed) && idle < 0 && usher_test_and_clear(u, self))
+		idle = self;
+	kick(u, self, idle);
+	rescue(u, self);
+}
+
+void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct usher __arena *u = usher();
+	u32 self = cid_of(u, bpf_get_smp_processor_id());
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 cid = cid_of(u, cpu);
+
+	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
+		/* Kernel threads of a CPU do little, and what they do others wait for. */
+		if (p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP) {
+			count(self, USHER_HOST_LOCAL);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+			return;
+		}
+		enqueue_pinned(u, p, cpu, cid, self, enq_flags);
+		return;
+	}
+	enqueue_shared(u, p, cid, self, enq_flags);
+}
+
+/* A task from the CPU's own queue, if there may be one. */
+static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 cpu)
+{
+	if (!me->pinned)
+		return false;
+	if (scx_bpf_dsq_move_to_local(USHER_DSQ_CPU + cpu, 0))
+		return true;
+	me->pinned = 0;
+	return false;
+}
+
+/* A task from the queue of an LLC. Tasks that may not run here are passed over by the kernel. */
+static bool take_shared(struct usher __arena *u, u32 cid, u32 llc)
+{
+	if (!scx_bpf_dsq_move_to_local(llc, 0)) {
+		if (!usher_queue_retire(u, llc, cid))
+			return false;
+		if (!scx_bpf_dsq_move_to_local(llc, 0))
+			return false;
+	}
+	usher_queue_taken(u, cid, llc);
+	return true;
+}
+
+/* The queues in the core's order. */
+static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	struct usher_walk walk = { .cid = cid };
+	s32 llc;
+
+	if (me->pinned && usher_pinned_turn(u, cid) && take_pinned(me, cpu))
+		return true;
+	for (;;) {
+		llc = usher_walk_next(u, &walk);
+		if (llc < 0 || !can_loop)
+			break;
+		if (take_shared(u, cid, llc))
+			return true;
+	}
+	return take_pinned(me, cpu);
+}
+
+/* Nothing to run, and this CPU was idle before: the kernel will not report it again. */
+static __always_inline void idle_still(struct usher __arena *u, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	if (!usher_idle_again(u, cid) || me->vain)
+		return;
+	/*
+	 * Work in reach, once more. It may be work that this CPU is not allowed to take, so it is tried once
+	 * per idle period; who put it there looks again (usher_late_look()).
+	 */
+	me->vain = 1;
+	if (usher_test_and_clear(u, cid))
+		kick(u, cid, cid);
+}
+
+void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct usher __arena *u = usher();
+	u32 cid = cid_of(u, cpu);
+
+	bool taken;
+
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		kick(u, cid, usher_late_look(u, cid));
+	else
+		builtin_late_look(u, cid);
+	taken = take_any(u, cpu, cid);
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		rescue(u, cid);
+	if (taken)
+		return;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
+		/* Nobody else waits: prev goes on, and pays for the slice it had. */
+		u64 v = usher_vtime_charge(u, prev->scx.dsq_vtime, u->cids[cid].llc,
+					   u->slice_ns - prev->scx.slice, prev->scx.weight);
+
+		scx_bpf_task_set_dsq_vtime(prev, v);
+		scx_bpf_task_set_slice(prev, u->slice_ns);
+		count(cid, USHER_HOST_KEPT);
+		return;
+	}
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		idle_still(u, cid);
+}
+
+void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
+{
+	struct usher __arena *u = usher();
+	u32 cid = cid_of(u, cpu);
+
+	if (usher_idle_mode != USHER_IDLE_USHER) {
+		builtin_update_idle(u, cpu, cid, idle);
+		return;
+	}
+	if (!idle) {
+		usher_host_cpus[cid].vain = 0;
+		usher_idle_exit(u, cid);
+		rescue(u, cid);
+		return;
+	}
+	/* Work came between the last look and the idle bit: back, unless somebody claims us first. */
+	if (usher_idle_enter(u, cid) && usher_test_and_clear(u, cid))
+		kick(u, cid, cid);
+}
+
+void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
+{
+	struct usher __arena *u = usher();
+	u32 cid = cid_of(u, bpf_get_smp_processor_id());
+	u64 left = p->scx.slice;
+	u64 ran_ns = left < u->slice_ns ? u->slice_ns - left : 0;
+
+	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
+							 p->scx.weight));
+}
+
+void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
+{
+	struct usher __arena *u = usher();
+	u32 cid = cid_of(u, bpf_get_smp_processor_id());
+
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		kick(u, cid, usher_late_look(u, cid));
+	else
+		builtin_late_look(u, cid);
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		rescue(u, cid);
+}
+
+/* A higher class took the CPU: what waits in its local queue goes back to where others find it. */
+void BPF_STRUCT_OPS(usher_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
+void BPF_STRUCT_OPS(usher_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	set_remember(usher(), p);
+}
+
+s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	set_remember(usher(), p);
+	return 0;
+}
+
+/* A virtual time of another scheduler means nothing here: 0 is that of a task that never ran. */
+void BPF_STRUCT_OPS(usher_enable, struct task_struct *p)
+{
+	scx_bpf_task_set_dsq_vtime(p, 0);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
+{
+	struct usher __arena *u = usher();
+	s32 error;
+	u32 i;
+
+	for (i = 0; i < u->nr_llcs && can_loop; i = env_next(u, i)) {
+		error = scx_bpf_create_dsq(i, u->nodes[u->llcs[i].node].id);
+		if (error) {
+			scx_bpf_error("cannot create the queue of LLC %u: %d", i, error);
+			return error;
+		}
+	}
+	for (i = 0; i < u->nr_cids && can_loop; i = env_next(u, i)) {
+		error = scx_bpf_create_dsq(USHER_DSQ_CPU + u->cids[i].cpu, u->nodes[u->cids[i].node].id);
+		if (error) {
+			scx_bpf_error("cannot create the queue of CPU %u: %d", u->cids[i].cpu, error);
+			return error;
+		}
+	}
+	return 0;
+}
+
+void BPF_STRUCT_OPS(usher_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)
+{
+	struct usher_cid __arena *from = &u->cids[a], *to = &u->cids[b];
+
+	if (from->node != to->node)
+		return USHER_LEVEL_REMOTE;
+	if (from->llc != to->llc)
+		return USHER_LEVEL_NODE;
+	if (from->shard != to->shard || from->core != to->core)
+		return USHER_LEVEL_LLC;
+	return USHER_LEVEL_CORE;
+}
+
+/* Every move of a task between CPUs, before it happens. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(usher_migrate, struct task_struct *p, int dest_cpu)
+{
+	struct usher __arena *u = usher();
+	u32 self;
+
+	if (!u)
+		return 0;
+	self = cid_of(u, bpf_get_smp_processor_id());
+	usher_host_cpus[self].migrations[level_between(u, cid_of(u, p->thread_info.cpu),
+						       cid_of(u, dest_cpu))]++;
+	return 0;
+}
+
+SCX_OPS_DEFINE(usher_ops,
+	       .select_cpu = (void *)usher_select_cpu,
+	       .enqueue = (void *)usher_enqueue,
+	       .dispatch = (void *)usher_dispatch,
+	       .update_idle = (void *)usher_update_idle,
+	       .stopping = (void *)usher_stopping,
+	       .tick = (void *)usher_tick,
+	       .cpu_release = (void *)usher_cpu_release,
+	       .set_cpumask = (void *)usher_set_cpumask,
+	       .init_task = (void *)usher_init_task,
+	       .enable = (void *)usher_enable,
+	       .init = (void *)usher_init,
+	       .exit = (void *)usher_exit,
+	       .timeout_ms = 5000,
+	       .name = "usher");

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the loader and its BPF programs share besides struct usher: a block per CPU, in the arena beside it.
+ * To be included behind usher/usher.h.
+ * crates/scx_usher/src/shared.rs mirrors it and checks the sizes.
+ */
+#ifndef USHER_SHARED_H
+#define USHER_SHARED_H
+
+/* How far a task moved; the narrowest level that both CPUs share. */
+enum usher_level {
+	USHER_LEVEL_CORE,   /* between siblings */
+	USHER_LEVEL_LLC,    /* between cores of an LLC */
+	USHER_LEVEL_NODE,   /* between LLCs of a node */
+	USHER_LEVEL_REMOTE, /* between nodes */
+	USHER_NR_LEVELS,
+};
+
+/* What the callbacks met that the core does not see. */
+enum usher_host_event {
+	USHER_HOST_PINNED,	   /* tasks put into a CPU's own queue */
+	USHER_HOST_LOCAL,	   /* per-CPU kernel threads sent to their CPU at once */
+	USHER_HOST_SHARED,	   /* tasks put into an LLC's queue */
+	USHER_HOST_KEPT,	   /* slices begun anew, because nobody else waited */
+	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
+	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
+	USHER_HOST_STRANGER,	   /* a CPU that is in no table (it came after the tables were built) */
+	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
+	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
+	USHER_HOST_NR_EVENTS,
+};
+
+/* Per CPU, at its cid. Written by that CPU only, except pinned, which is written under its runqueue lock. */
+struct usher_host_cpu {
+	__u32 pinned; /* 1: the CPU's own queue may have tasks */
+	__u32 vain;   /* 1: the CPU was sent to look for work since it went idle, or went by itself */
+	__u64 migrations[USHER_NR_LEVELS];
+	__u64 events[USHER_HOST_NR_EVENTS];
+	__u64 unused[2]; /* to whole 64-byte lines */
+	struct usher_set allowed; /* of the restricted task it decides about */
+};
+
+/* Who tracks idle CPUs. The last two are baselines to compare with. */
+enum usher_idle_mode {
+	USHER_IDLE_USHER,	 /* the core */
+	USHER_IDLE_BUILTIN,	 /* the kernel, in one mask */
+	USHER_IDLE_BUILTIN_NODE, /* the kernel, in a mask per node (Linux 6.15) */
+};
+
+#endif
