@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What runs: tasks, the objects they share, and when it is over.
 
-mod registry;
+pub mod figures;
+pub mod rtapp;
 
-pub use registry::{build, WorkloadInfo, WORKLOADS};
+mod cyclictest;
+mod ffmpeg_rt;
+mod hackbench;
+mod kbuild;
+mod kit;
+mod pi_stress;
+mod registry;
+mod schbench;
+mod stress_ng_cyclic;
+mod sysbench_cpu;
+mod sysbench_oltp;
+mod tbench;
+#[cfg(test)]
+mod testkit;
+mod uperf;
+
+pub use registry::{
+    build, find, names, Alias, Found, Published, ReadyFile, WorkloadInfo, FILES, WORKLOADS,
+};
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! uperf with its netperf profile: pairs of threads that exchange 90 bytes over TCP without delay.
+//!
+//! ```text
+//!  uperf-slave  ── creates one server thread per pair
+//!  uperf-master ── creates one client thread per pair; all start together; runs for a fixed time
+//!  client: write 90 bytes, read 90 bytes; repeat        server: read 90 bytes, write 90 bytes; repeat
+//! ```
+
+use std::sync::Arc;
+
+use super::figures::{count, footprint, span, time, Args, Figure, MS, US};
+use super::kit::{around, fork, Draft};
+use super::registry::{Alias, Published, WorkloadInfo};
+use super::{Stop, Workload};
+use crate::error::SimError;
+use crate::ids::Nanos;
+use crate::program::{Action, Program, TaskCtx, TaskSpec};
+use crate::world::{Barrier, Channel, ChannelSpec, CounterId, LatencyId, World};
+
+pub(super) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "uperf",
+    about: "pairs of threads in ping-pong over loopback TCP (the netperf profile)",
+    figures: FIGURES,
+    aliases: &[Alias { name: "uperf-netperf", implies: &[] }],
+    published: &[Published::higher("throughput-normalized", "bytes_per_s")],
+    make,
+};
+
+const FIGURES: &[Figure] = &[
+    Figure {
+        key: "threads",
+        kind: super::figures::Kind::PerCpus { cpus: 2, high: 100_000 },
+        meaning: "pairs of threads",
+        source: "one pair for two CPUs",
+    },
+    count("bytes", 90, (1, 65_536), "size of a message each way", "uperf's netperf.xml"),
+    time("client", 2_500, "mean CPU time of a client per exchange, besides the kernel's", "assumed: 2-5 us"),
+    time("server", 2_500, "mean CPU time of a server per exchange, besides the kernel's", "assumed: 2-5 us"),
+    time("warmup", 20 * MS, "time before the measurement, from the first fork", "assumed"),
+    span("runtime", 50 * MS, "measured time", "30 s in the profile; shorter here"),
+    footprint("footprint_kib", 64),
+];
+
+fn make(args: &Args<'_>) -> Result<Workload, SimError> {
+    let mut world = World::new();
+    let pairs = args.get_u32("threads");
+    let plan = Arc::new(Plan {
+        bytes: args.get("bytes"),
+        client: args.get("client"),
+        server: args.get("server"),
+        footprint_kib: args.get_u32("footprint_kib"),
+        start: world.new_barrier(pairs),
+        bytes_done: world.new_counter("bytes"),
+        exchanges: world.new_counter("exchanges"),
+        latency: world.new_latency("exchange"),
+        links: (0..pairs)
+            .map(|_| {
+                let spec = ChannelSpec::TCP_LOOPBACK;
+                (world.new_channel(spec), world.new_channel(spec))
+            })
+            .collect(),
+    });
+    let end = args.get("warmup") + args.get("runtime");
+    let (for_clients, for_servers) = (plan.clone(), plan);
+    let master = creator(pairs, end, move |n| {
+        let client = Client { plan: for_clients.clone(), link: n, began: 0, step: 0 };
+        TaskSpec::new("client", client).group(1).memory(for_clients.footprint_kib, 0)
+    });
+    let slave = creator(pairs, end, move |n| {
+        let server = Server { plan: for_servers.clone(), link: n, step: 0 };
+        TaskSpec::new("server", server).group(2).memory(for_servers.footprint_kib, 0)
+    });
+    Ok(Draft {
+        world,
+        tasks: vec![
+            TaskSpec::new("uperf-slave", slave),
+            TaskSpec::new("uperf-master", master).start(100 * US),
+        ],
+        stop: Stop::At(end),
+        warmup: args.get("warmup"),
+        headline: ("bytes_per_s", true),
+        limits: &["uperf's control connection and statistics are not modelled"],
+    }
+    .done())
+}
+
+struct Plan {
+    bytes: u64,
+    client: Nanos,
+    server: Nanos,
+    footprint_kib: u32,
+    start: Barrier,
+    bytes_done: CounterId,
+    exchanges: CounterId,
+    latency: LatencyId,
+    /// Per pair: to the server, to the client.
+    links: Vec<(Channel, Channel)>,
+}
+
+/// A process that creates its threads and then sleeps until the end.
+fn creator(
+    threads: u32,
+    end: Nanos,
+    mut thread: impl FnMut(usize) -> TaskSpec + Send + 'static,
+) -> impl Program {
+    let mut made = 0;
+    move |ctx: &mut TaskCtx<'_>| {
+        if made < threads {
+            made += 1;
+            return fork(thread(made as usize - 1).thread());
+        }
+        if ctx.now() < end { Action::SleepUntil(end) } else { Action::Exit }
+    }
+}
+
+struct Client {
+    plan: Arc<Plan>,
+    link: usize,
+    began: Nanos,
+    step: u32,
+}
+
+impl Program for Client {
+    fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
+        let (to_server, to_client) = self.plan.links[self.link];
+        self.step += 1;
+        match self.step {
+            1 => Action::Barrier(self.plan.start),
+            2 => {
+                self.began = ctx.now();
+                Action::Write { channel: to_server, bytes: self.plan.bytes }
+            }
+            3 => Action::Read { channel: to_client, bytes: self.plan.bytes, exact: true },
+            _ => {
+                self.step = 1;
+                ctx.count(self.plan.bytes_done, 2 * self.plan.bytes);
+                ctx.count(self.plan.exchanges, 1);
+                ctx.sample(self.plan.latency, ctx.now() - self.began);
+                Action::Compute(around(ctx.rng(), self.plan.client))
+            }
+        }
+    }
+}
+
+struct Server {
+    plan: Arc<Plan>,
+    link: usize,
+    step: u32,
+}
+
+impl Program for Server {
+    fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
+        let (to_server, to_client) = self.plan.links[self.link];
+        self.step = self.step % 3 + 1;
+        match self.step {
+            1 => Action::Read { channel: to_server, bytes: self.plan.bytes, exact: true },
+            2 => Action::Compute(around(ctx.rng(), self.plan.server)),
+            _ => Action::Write { channel: to_client, bytes: self.plan.bytes },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testkit::{run, By};
+
+    // Goal: only the two threads of a pair wake each other, synchronously, once each way per exchange.
+    // Method: the kinds of wakeups, and their number against the exchanges counted.
+    #[test]
+    fn wakes_are_those_of_a_ping_pong() {
+        for seed in 0..5 {
+            let ran = run("uperf", &["threads=5", "warmup=0ms", "runtime=20ms"], seed);
+            for ((from, to, by, sync), n) in ran.graph() {
+                match (from.as_str(), to.as_str(), by) {
+                    ("client", "server", By::Read) | ("server", "client", By::Read) => assert!(sync),
+                    ("client", "client", By::Barrier) => assert_eq!(n, 4),
+                    ("timer", "uperf-master" | "uperf-slave", By::Timer) => {}
+                    other => panic!("{other:?} does not happen in uperf"),
+                }
+            }
+            let exchanges = ran.metric("exchanges");
+            assert_eq!(ran.metric("bytes"), exchanges * 180);
+            let woken = ran.count_wakes("server", "client", By::Read);
+            // A reply that is there before the client has gone to sleep wakes nobody.
+            assert!(exchanges > 1_000 && woken <= exchanges + 10, "{woken} {exchanges}");
+            assert!(woken > exchanges * 9 / 10, "{woken} {exchanges}");
+            let pairs = ran.named("client").into_iter().zip(ran.named("server"));
+            for (client, server) in pairs {
+                let of = |who| ran.wakes.iter().filter(move |w| w.wakee == who && w.by != By::Barrier);
+                assert!(of(client).all(|w| w.waker == Some(server)));
+                assert!(of(server).all(|w| w.waker == Some(client)));
+            }
+        }
+    }
+}
