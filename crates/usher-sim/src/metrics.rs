@@ -17,6 +17,11 @@ pub(crate) fn new_latency() -> Latency {
     Histogram::new(3).expect("three significant digits is a legal precision")
 }
 
+/// Records a latency. (`saturating_record` would clamp it to the range seen so far: it never resizes.)
+pub(crate) fn record(latency: &mut Latency, ns: Nanos) {
+    latency.record(ns).expect("an auto-resizing histogram takes any value");
+}
+
 /// The metrics that programs write through [`crate::program::TaskCtx`].
 #[derive(Debug, Default)]
 pub struct WorkloadMetrics {
@@ -42,8 +47,7 @@ impl WorkloadMetrics {
     }
 
     pub(crate) fn sample(&mut self, id: LatencyId, ns: Nanos) {
-        // Saturates at the largest trackable value; auto-resizing makes that u64::MAX / 2.
-        self.latencies[id.index()].1.saturating_record(ns);
+        record(&mut self.latencies[id.index()].1, ns);
     }
 
     pub(crate) fn count(&mut self, id: CounterId, n: u64) {
