@@ -3,6 +3,8 @@
 
 use std::ops::Index;
 
+use serde::Serialize;
+
 use crate::ids::{
     Cid, CidRange, Cluster, Core, CoreTypeId, Cpu, Id, IdRange, Llc, Node, Package, Shard, Tier,
 };
@@ -31,7 +33,7 @@ pub struct Topology {
 }
 
 /// What is known of one online CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CidInfo {
     /// The kernel's number.
     pub cpu: Cpu,

@@ -1,4 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! To be filled in.
+//! The usher command line: argument definitions and dispatch, nothing else.
+//!
+//! Each subcommand is one file of `cmd/` with its arguments and a `run()`. To add one: the file, a line
+//! in `cmd::Command` and a line in `cmd::run`. What several share is in `args` (arguments), `out`
+//! (tables, JSON, CSV to stdout) and `exit` (exit codes, and how an error becomes one).
 
-fn main() {}
+mod args;
+mod cmd;
+mod exit;
+mod out;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    exit::report(cmd::run(cmd::Cli::parse()))
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Arguments that several subcommands share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use usher_topo::{machine, Source};
+
+/// Which machine: at most one of these, the running one if none.
+#[derive(Args, Clone, Debug)]
+#[group(multiple = false)]
+pub struct SourceArgs {
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        help = "A built-in machine, or a machine file"
+    )]
+    #[arg(long_help = machine_help())]
+    machine: Option<String>,
+
+    /// A captured sysfs tree: a directory that holds sys/devices/system/cpu
+    #[arg(long, value_name = "DIR")]
+    sysfs: Option<PathBuf>,
+
+    /// An hwloc XML file, version 2 or 3, as written by `lstopo FILE.xml`
+    #[arg(long, value_name = "FILE")]
+    hwloc: Option<PathBuf>,
+
+    /// An hwloc synthetic string, such as 'pack:2 numa:2 l3:4 core:8 pu:2'
+    #[arg(long, value_name = "STRING")]
+    synthetic: Option<String>,
+
+    /// A lab shape, such as 2n2l2c2t (nodes, LLCs per node, cores per LLC, threads per core) or 4b4l
+    /// (strong and weak cores)
+    #[arg(long)]
+    shape: Option<String>,
+}
+
+impl SourceArgs {
+    /// The source that was named, or the running machine.
+    pub fn source(&self) -> Source {
+        let named = [
+            self.machine.clone().map(Source::Machine),
+            self.sysfs.clone().map(Source::Sysfs),
+            self.hwloc.clone().map(Source::Hwloc),
+            self.synthetic.clone().map(Source::Synthetic),
+            self.shape.clone().map(Source::Shape),
+        ];
+        named.into_iter().flatten().next().unwrap_or(Source::Live)
+    }
+}
+
+fn machine_help() -> String {
+    let names: Vec<&str> = machine::builtin_names().collect();
+    format!(
+        "A built-in machine, or the path of a machine file (with a `/` or the ending .toml)\n\n\
+         Built in: {}",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher lab`: real kernels in emulated machines.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use usher_lab::cache::Cache;
+use usher_lab::lab::{self, Comparison, Request};
+use usher_lab::proto::Frame;
+use usher_lab::scheduler::Scheduler;
+use usher_lab::shape::Shape;
+use usher_lab::{fetch, kernel, report, LabError};
+
+/// Boot real kernels in emulated machines and run real programs under different schedulers.
+///
+/// Times in an emulated guest show function and relative cost, never the speed of real hardware.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Boot a guest and run one command under one scheduler.
+    ///
+    /// Exit code: the command's own if it ran; 2 wrong use; 3 something is missing here, or the guest
+    /// stalled or panicked; 4 the kernel refused or ejected the scheduler; 124 the command timed out.
+    Run(RunArgs),
+    /// Run one command under several schedulers in turn and compare them.
+    ///
+    /// Exit code: 0 if every run succeeded; 1 if the command failed in one; 2, 3 and 4 as for run.
+    Compare(CompareArgs),
+    /// List the guest kernels in the cache, or fetch some.
+    Kernels(KernelsArgs),
+    /// Fetch everything that the tests need into the cache: guest kernels and benchmark programs.
+    Fetch,
+}
+
+#[derive(Debug, Args)]
+struct GuestArgs {
+    /// The guest's CPUs: nodes, LLCs per node, cores per LLC, threads per core.
+    #[arg(long, value_name = "SHAPE", default_value = "2n2l2c2t")]
+    shape: String,
+    /// A kernel series such as 6.18 or 7.0, or the path of a bzImage or vmlinux.
+    #[arg(long, value_name = "SERIES|FILE", default_value = "6.18")]
+    kernel: String,
+    /// More options for usher, separated by blanks.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    usher_args: Option<String>,
+    /// Let time be the count of executed instructions, so that it depends neither on the host's speed
+    /// nor on its load.
+    #[arg(long)]
+    icount: bool,
+    /// Seed of the guest's random numbers with --icount.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Run the guest's CPUs in parallel, each with a bandwidth quota on this host, so that speed-up by
+    /// more CPUs is real. Needs root.
+    #[arg(long, conflicts_with = "icount")]
+    quota: bool,
+    /// Guest seconds after which the command is killed.
+    #[arg(long, value_name = "S", default_value_t = 600,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// Guest memory in MiB.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
+    memory: Option<u64>,
+    /// Copy this file into the guest under the same absolute path. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    copy: Vec<PathBuf>,
+    /// Account for the time spent in BPF programs.
+    #[arg(long)]
+    bpf_stats: bool,
+    /// Wall seconds without a sign of life after which the guest counts as stalled [default: two minutes
+    /// and more for more CPUs].
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    stall: Option<u64>,
+    /// More words for the guest kernel's command line.
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    append: String,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// The command to run in the guest.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// eevdf, usher, scx_NAME or a path, each but eevdf with options after a colon.
+    #[arg(long, value_name = "SCHEDULER", default_value = "usher")]
+    scheduler: String,
+    #[command(flatten)]
+    guest: GuestArgs,
+}
+
+#[derive(Debug, Args)]
+struct CompareArgs {
+    /// Schedulers, separated by commas; effects are against the first.
+    #[arg(long, value_name = "A,B,...", default_value = "eevdf,usher")]
+    schedulers: String,
+    /// Runs of each.
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Runs under the kernel's own scheduler before the first counted one.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    warmup: u32,
+    /// Guests at a time with --icount [default: this machine's cores].
+    #[arg(long, value_name = "N", requires = "icount",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    guest: GuestArgs,
+}
+
+#[derive(Debug, Args)]
+struct KernelsArgs {
+    /// Fetch the newest good kernel of this series. May be repeated.
+    #[arg(long, value_name = "SERIES")]
+    fetch: Vec<String>,
+    /// Judge a kernel file instead of listing the cache.
+    #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
+    check: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people: the command's output as it comes, then a summary.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// Carries out `usher lab`; the result is the exit code.
+pub fn run(args: LabArgs) -> u8 {
+    let result = match args.command {
+        LabCommand::Run(args) => run_one(&args),
+        LabCommand::Compare(args) => compare(&args),
+        LabCommand::Kernels(args) => kernels(&args),
+        LabCommand::Fetch => fetch_all(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("usher lab: {error}");
+        error.exit_code()
+    })
+}
+
+fn say(line: &str) {
+    eprintln!("usher lab: {line}");
+}
+
+fn request(args: &GuestArgs) -> Result<Request, LabError> {
+    Ok(Request {
+        shape: args.shape.parse::<Shape>()?,
+        kernel: args.kernel.clone(),
+        command: args.command.clone(),
+        icount_seed: args.icount.then_some(args.seed),
+        quota: args.quota,
+        timeout_s: args.timeout,
+        memory_mib: args.memory,
+        copies: args.copy.clone(),
+        bpf_stats: args.bpf_stats,
+        stall: args.stall.map(std::time::Duration::from_secs),
+        append: args.append.clone(),
+    })
+}
+
+fn scheduler(text: &str, args: &GuestArgs) -> Result<Scheduler, LabError> {
+    let mut scheduler: Scheduler = text.trim().parse()?;
+    if let (true, Some(options)) = (scheduler.is_usher(), &args.usher_args) {
+        scheduler.add_options(
+            &options
+                .split_whitespace()
+                .map(str::to_string)
+                .collect::<Vec<_>>(),
+        );
+    }
+    Ok(scheduler)
+}
+
+fn run_one(args: &RunArgs) -> Result<u8, LabError> {
+    let guest = &args.guest;
+    let (request, scheduler) = (request(guest)?, scheduler(&args.scheduler, guest)?);
+    let live = guest.format == Format::Table;
+    let mut pass_on = |frame: &Frame| {
+        // A reader that went away (`| head`) is no reason to stop the guest half-way.
+        let _ = match frame {
+            Frame::Stdout(bytes) if live => std::io::stdout().write_all(bytes),
+            Frame::Stderr(bytes) if live => std::io::stderr().write_all(bytes),
+            _ => Ok(()),
+        };
+    };
+    let outcome = lab::run(&request, &scheduler, &say, &mut pass_on)?;
+    let report = report::of_run(&request, &outcome);
+    match guest.format {
+        Format::Table => eprint!("{}", report.text()),
+        Format::Json => print_json(&report),
+    }
+    if report.ejected.is_some() {
+        return Err(lab::ejected(&outcome.steps[0]));
+    }
+    // 128 + signal and the like fit a byte; anything else is a plain failure.
+    Ok(report
+        .exit
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1))
+}
+
+fn compare(args: &CompareArgs) -> Result<u8, LabError> {
+    let request = request(&args.guest)?;
+    let schedulers = args
+        .schedulers
+        .split(',')
+        .map(|text| scheduler(text, &args.guest))
+        .collect::<Result<Vec<_>, _>>()?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let comparison = Comparison {
+        schedulers,
+        runs: args.runs,
+        warmup: args.warmup,
+        jobs: args.jobs.map_or(cores, usize::from),
+    };
+    let compared = lab::compare(&request, &comparison, &say)?;
+    let report = report::of_comparison(&request, &comparison, &compared);
+    match args.guest.format {
+        Format::Table => print!("{}", report.text()),
+        Format::Json => print_json(&report),
+    }
+    if let Some(run) = compared
+        .runs
+        .iter()
+        .find(|run| run.step.report.ejected.is_some())
+    {
+        return Err(lab::ejected(&run.step));
+    }
+    let failed = compared
+        .runs
+        .iter()
+        .find(|run| run.step.report.exit != Some(0));
+    if let Some(run) = failed {
+        let report = &run.step.report;
+        say(&format!(
+            "the command ended with {} under {} in round {}",
+            report
+                .exit
+                .map_or("nothing".into(), |code| code.to_string()),
+            report.scheduler,
+            run.round
+        ));
+        let _ = std::io::stderr().write_all(&run.step.stderr);
+        return Ok(1);
+    }
+    Ok(0)
+}
+
+fn kernels(args: &KernelsArgs) -> Result<u8, LabError> {
+    let cache = Cache::open()?;
+    if let Some(file) = &args.check {
+        let kernel = kernel::from_file(&cache, file)?;
+        println!(
+            "{} {}",
+            kernel.release,
+            kernel.unfit.as_deref().unwrap_or("good")
+        );
+        return Ok(if kernel.unfit.is_some() { 1 } else { 0 });
+    }
+    if !args.fetch.is_empty() {
+        let series: Vec<&str> = args.fetch.iter().map(String::as_str).collect();
+        fetch::kernels(&cache, &series, &mut say)?;
+    }
+    for kernel in kernel::cached(&cache)? {
+        println!(
+            "{} {}",
+            kernel.release,
+            kernel.unfit.as_deref().unwrap_or("good")
+        );
+    }
+    Ok(0)
+}
+
+fn fetch_all() -> Result<u8, LabError> {
+    let cache = Cache::open()?;
+    for kernel in fetch::kernels(&cache, &fetch::KERNEL_SERIES, &mut say)? {
+        say(&format!("kernel {} is ready", kernel.release));
+    }
+    fetch::programs(&cache, &mut say)?;
+    say("guest programs are ready");
+    Ok(0)
+}
+
+fn print_json(value: &impl serde::Serialize) {
+    let text = serde_json::to_string_pretty(value).expect("reports are plain data");
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

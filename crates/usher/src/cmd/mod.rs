@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The subcommands.
+
+mod completions;
+mod man;
+mod topo;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::{Code, Failure};
+
+/// usher puts Linux tasks on the right CPU.
+#[derive(Debug, Parser)]
+#[command(name = "usher", version, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit codes: 0 fine, 1 regression or property violated, 2 wrong use, 3 the \
+                        environment lacks something, 4 ejected by the kernel, 5 nondeterminism"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Topo(topo::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(man::Args),
+}
+
+/// Runs what the command line asks for.
+pub fn run(cli: Cli) -> Result<Code, Failure> {
+    match cli.command {
+        Command::Topo(args) => topo::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Writing data to stdout.
+
+use std::io;
+
+use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
+
+/// A table without frames, to be filled with rows. Columns named in `right` are aligned right.
+pub fn table(header: &[&str], right: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.to_vec());
+    for (column, name) in table.column_iter_mut().zip(header) {
+        column.set_padding((0, 2));
+        if right.contains(name) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Writes a section: a bold title (plain where colour is off) and a table.
+pub fn section(out: &mut impl io::Write, title: &str, table: &Table) -> io::Result<()> {
+    const BOLD: &str = "\x1b[1m";
+    const PLAIN: &str = "\x1b[0m";
+    writeln!(out, "\n{BOLD}{title}{PLAIN}")?;
+    for line in table.to_string().lines() {
+        writeln!(out, "  {}", line.trim_end())?;
+    }
+    Ok(())
+}
