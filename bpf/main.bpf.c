@@ -27,7 +27,7 @@ UEI_DEFINE(uei);
 /* Set by the loader before load. */
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
-const volatile u32 usher_nr_nodes = 1;	  /* of the kernel, for the builtin-node baseline */
+const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 
 /* Set by the loader after load and before attach: addresses in the arena. */
 struct usher __arena *usher_root;
@@ -38,6 +38,12 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1); /* pages; the loader sets it from the machine's size */
 } usher_arena SEC(".maps");
+
+/* Wakes the loader when the scheduler ends; what happened is in uei. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} usher_ended SEC(".maps");
 
 /* The ids of dispatch queues: LLCs count from 0, CPUs from here. */
 #define USHER_DSQ_CPU (1ULL << 20)
@@ -368,7 +374,10 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
 
 void BPF_STRUCT_OPS(usher_exit, struct scx_exit_info *ei)
 {
+	s32 kind = ei->kind;
+
 	UEI_RECORD(uei, ei);
+	bpf_ringbuf_output(&usher_ended, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
 }
 
 static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The memory that the BPF programs and this process share: the core's tables, and a block per CPU.
+
+use std::ptr::{addr_of, NonNull};
+
+use anyhow::{bail, Result};
+use libbpf_rs::libbpf_sys::bpf_map__initial_value;
+use libbpf_rs::{AsRawLibbpf, MapImpl};
+use usher_core::{build_into, bytes_needed, Foreign, Settings, Statistics, Tables};
+
+use crate::shared::{HostCpu, HOST_EVENTS, LEVELS};
+
+/// Bytes of a page of the arena.
+const PAGE: usize = 4096;
+
+/// Where things stand in the arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    tables: usize,
+    cpus: usize,
+}
+
+impl Layout {
+    /// For a machine.
+    pub fn of(tables: &Tables, settings: &Settings) -> Result<Self> {
+        Ok(Self {
+            tables: bytes_needed(tables, settings)?.next_multiple_of(64),
+            cpus: tables.nr_cids(),
+        })
+    }
+
+    /// How many pages the arena needs.
+    pub fn pages(self) -> u32 {
+        let bytes = self.tables + self.cpus * size_of::<HostCpu>();
+        u32::try_from(bytes.div_ceil(PAGE)).expect("a few megabytes")
+    }
+}
+
+/// The arena of a loaded object. Valid while the object is.
+pub struct Arena {
+    start: NonNull<u8>,
+    layout: Layout,
+    core: Foreign,
+}
+
+// SAFETY: all fields but those of the core, which is Send, describe memory that is only read from here on.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Builds the tables. The object of the map is loaded, not attached, and outlives the arena.
+    pub fn build<T>(
+        map: &MapImpl<'_, T>,
+        layout: Layout,
+        tables: &Tables,
+        settings: &Settings,
+    ) -> Result<Self>
+    where
+        for<'a> MapImpl<'a, T>: AsRawLibbpf<LibbpfType = libbpf_rs::libbpf_sys::bpf_map>,
+    {
+        let mut size = 0;
+        // SAFETY: the map is alive; libbpf mapped the arena when it created it.
+        let start = unsafe { bpf_map__initial_value(map.as_libbpf_object().as_ptr(), &mut size) };
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            bail!("libbpf did not map the arena");
+        };
+        let bytes = layout.pages() as usize * PAGE;
+        // SAFETY: so many bytes are mapped, and nobody uses them yet. Writing makes the kernel put pages there:
+        // BPF programs find none that this process has not touched.
+        let core = unsafe {
+            start.as_ptr().write_bytes(0, bytes);
+            build_into(tables, settings, start.as_ptr(), layout.tables)?
+        };
+        Ok(Self {
+            start,
+            layout,
+            core,
+        })
+    }
+
+    /// The address of `struct usher`, for the programs.
+    pub fn root(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// The address of the blocks per CPU, for the programs.
+    pub fn host_cpus(&self) -> u64 {
+        self.root() + self.layout.tables as u64
+    }
+
+    /// All counters now, summed over CPUs.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters {
+            // SAFETY: the arena is mapped as long as this exists.
+            core: unsafe { self.core.statistics() },
+            ..Counters::default()
+        };
+        let cpus = self.host_cpus() as *const HostCpu;
+        for cid in 0..self.layout.cpus {
+            // SAFETY: within the arena. The owner of the block writes it meanwhile, a word at a time.
+            unsafe {
+                let cpu = cpus.add(cid);
+                for (level, sum) in sum.migrations.iter_mut().enumerate() {
+                    *sum += addr_of!((*cpu).migrations[level]).read_volatile();
+                }
+                for (event, sum) in sum.host.iter_mut().enumerate() {
+                    *sum += addr_of!((*cpu).events[event]).read_volatile();
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// Everything that is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// By the core.
+    pub core: Statistics,
+    /// Tasks that moved, by level: [`LEVELS`].
+    pub migrations: [u64; LEVELS.len()],
+    /// By the callbacks: [`HOST_EVENTS`].
+    pub host: [u64; HOST_EVENTS.len()],
+}
+
+impl Counters {
+    /// What was counted since an earlier reading.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut now = *self;
+        now.core = now.core.since(&earlier.core);
+        for (count, before) in now.migrations.iter_mut().zip(earlier.migrations) {
+            *count = count.wrapping_sub(before);
+        }
+        for (count, before) in now.host.iter_mut().zip(earlier.host) {
+            *count = count.wrapping_sub(before);
+        }
+        now
+    }
+
+    /// Adds the counters of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.core += other.core;
+        for (count, more) in self.migrations.iter_mut().zip(other.migrations) {
+            *count += more;
+        }
+        for (count, more) in self.host.iter_mut().zip(other.host) {
+            *count += more;
+        }
+    }
+}

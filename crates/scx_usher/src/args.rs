@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command line. Parsing validates and opens nothing.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use scx_utils::libbpf_clap_opts::LibbpfOpts;
+use usher_core::Granularity;
+
+/// usher: puts tasks on the right CPU.
+///
+/// A sched_ext scheduler whose idle CPUs are tracked per shard of a last-level cache, with a queue per
+/// last-level cache and NUMA nodes searched by distance. Runs until interrupted; the kernel's own
+/// scheduler takes over when it ends, however it ends.
+#[derive(Debug, Parser)]
+#[command(name = "scx_usher", disable_version_flag = true)]
+pub struct Args {
+    /// What a task runs before others get their turn, in microseconds.
+    #[arg(short, long, value_name = "US", default_value_t = usher_core::DEFAULT_SLICE_NS / 1000,
+          value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub slice_us: u64,
+
+    /// Who tracks idle CPUs. All but `usher` are baselines to compare with.
+    #[arg(long, value_enum, default_value_t = Idle::Usher, value_name = "WHO")]
+    pub idle: Idle,
+
+    /// Which CPUs share a line of idle bits. All but `shard` are baselines to compare with.
+    #[arg(long, value_name = "LEVEL", default_value_t = Granularity::Shard)]
+    pub granularity: Granularity,
+
+    /// CPUs per shard at most.
+    #[arg(long, value_name = "CPUS", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub shard_width: u32,
+
+    /// Do not count migrations, which costs a little at each one.
+    #[arg(long)]
+    pub no_migrations: bool,
+
+    /// Print statistics every so many seconds, fractions allowed.
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub stats: Option<Duration>,
+
+    /// Print the statistics of a running scx_usher every so many seconds; start none.
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub monitor: Option<Duration>,
+
+    /// Explain the statistics and exit.
+    #[arg(long)]
+    pub help_stats: bool,
+
+    /// At the end, write all counters to this file as one JSON object.
+    #[arg(long, value_name = "FILE")]
+    pub stats_json_on_exit: Option<PathBuf>,
+
+    /// Length of the kernel's debug dump at an abnormal end, in bytes; 0 for the kernel's default.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub exit_dump_len: u32,
+
+    /// Say more, also what libbpf says.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// What to log to stderr.
+    #[arg(long, value_enum, default_value_t = LogLevel::Info, value_name = "LEVEL")]
+    pub log_level: LogLevel,
+
+    /// Print the version and exit.
+    #[arg(short = 'V', long)]
+    pub version: bool,
+
+    /// Options of libbpf.
+    #[command(flatten, next_help_heading = "Options of libbpf")]
+    pub libbpf: LibbpfOpts,
+}
+
+/// Who tracks idle CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Idle {
+    /// The placement core.
+    Usher,
+    /// The kernel, in one mask for the machine.
+    Builtin,
+    /// The kernel, in a mask per NUMA node (Linux 6.15).
+    BuiltinNode,
+}
+
+/// Verbosity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Nothing but failures.
+    Error,
+    /// Also what is odd.
+    Warn,
+    /// Also what happens.
+    Info,
+    /// Also why.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl Args {
+    /// The level for the logger.
+    pub fn level(&self) -> log::LevelFilter {
+        match self.log_level {
+            _ if self.verbose => log::LevelFilter::Debug,
+            LogLevel::Error => log::LevelFilter::Error,
+            LogLevel::Warn => log::LevelFilter::Warn,
+            LogLevel::Info => log::LevelFilter::Info,
+            LogLevel::Debug => log::LevelFilter::Debug,
+            LogLevel::Trace => log::LevelFilter::Trace,
+        }
+    }
+}
+
+/// A positive number of seconds up to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("a number of seconds from 0.01 to 86400 is needed, such as 1 or 0.5".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: wrong values are refused with the value and what would be right, before anything is opened.
+    // Method: parse command lines that each have one mistake.
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (args, says) in [
+            (["--slice-us", "5"], "100..=1000000"),
+            (["--idle", "mine"], "builtin-node"),
+            (["--granularity", "socket"], "global, node, llc, shard"),
+            (["--shard-width", "65"], "1..=64"),
+            (["--stats", "0"], "0.01 to 86400"),
+            (["--monitor", "x"], "0.01 to 86400"),
+        ] {
+            let error = Args::try_parse_from(["scx_usher", args[0], args[1]]).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(args[1]) && text.contains(says), "{text}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The mirror of `bpf/shared.h`: what the callbacks count beside the core.
+
+/// `enum usher_level`, by name.
+pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
+
+/// `enum usher_host_event`, by name.
+pub const HOST_EVENTS: [&str; 9] = [
+    "pinned",
+    "local",
+    "shared",
+    "kept",
+    "kicked",
+    "no-set",
+    "stranger",
+    "builtin-pick",
+    "builtin-none",
+];
+
+/// `struct usher_host_cpu`.
+#[repr(C)]
+pub struct HostCpu {
+    pinned: u32,
+    vain: u32,
+    /// Tasks that moved, by level.
+    pub migrations: [u64; LEVELS.len()],
+    /// What the callbacks met.
+    pub events: [u64; HOST_EVENTS.len()],
+    unused: [u64; 2],
+    allowed: [u64; usher_core::MAX_CIDS / 64],
+}
