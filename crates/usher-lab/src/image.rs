@@ -240,7 +240,7 @@ impl Plan {
         };
         let host = self.find_program("busybox").ok_or_else(missing)?;
         let list = tool::output(&host.to_string_lossy(), &["--list"])?;
-        self.host_file(&host, "/bin/busybox");
+        self.program(&host, "/bin/busybox")?;
         for applet in String::from_utf8_lossy(&list).lines() {
             let path = format!("/bin/{applet}");
             if applet != "busybox" {

@@ -39,6 +39,9 @@ pub struct Request {
     pub copies: Vec<PathBuf>,
     /// Have the kernel account for the time spent in BPF programs.
     pub bpf_stats: bool,
+    /// Wall time without a sign of life after which the guest counts as stalled, `None` for a limit that
+    /// suits its size.
+    pub stall: Option<std::time::Duration>,
     /// More words for the guest kernel's command line.
     pub append: String,
 }
@@ -94,7 +97,7 @@ pub struct Repeats {
     pub identical: u32,
 }
 
-/// A prepared guest: everything but the job.
+/// A prepared guest: everything but the steps.
 struct Prepared {
     cache: Cache,
     kernel: Kernel,
@@ -113,16 +116,39 @@ pub fn run(
     say: Say,
     pass_on: &mut dyn FnMut(&Frame),
 ) -> Result<Outcome> {
-    let (prepared, mut starts) = Prepared::new(request, std::slice::from_ref(scheduler))?;
+    let (mut prepared, mut starts) = Prepared::new(request, std::slice::from_ref(scheduler))?;
+    prepared.set_command(&request.command)?;
     let step = prepared.step(starts.remove(0));
     let seed = request.icount_seed;
     prepared.boot(vec![step], seed, say, pass_on)
 }
 
+/// Boots one guest and runs several commands in it, each under its scheduler. The request's own command
+/// plays no part.
+pub fn run_steps(
+    request: &Request,
+    steps: &[(Scheduler, Vec<String>)],
+    say: Say,
+    pass_on: &mut dyn FnMut(&Frame),
+) -> Result<Outcome> {
+    let schedulers: Vec<Scheduler> = steps
+        .iter()
+        .map(|(scheduler, _)| scheduler.clone())
+        .collect();
+    let (mut prepared, starts) = Prepared::new(request, &schedulers)?;
+    let mut list = Vec::new();
+    for ((_, command), start) in steps.iter().zip(starts) {
+        prepared.set_command(command)?;
+        list.push(prepared.step(start));
+    }
+    prepared.boot(list, request.icount_seed, say, pass_on)
+}
+
 /// Runs the command under each scheduler in turn, so and so often.
 pub fn compare(request: &Request, comparison: &Comparison, say: Say) -> Result<Compared> {
     let begun = std::time::Instant::now();
-    let (prepared, starts) = Prepared::new(request, &comparison.schedulers)?;
+    let (mut prepared, starts) = Prepared::new(request, &comparison.schedulers)?;
+    prepared.set_command(&request.command)?;
     let mut compared = match request.icount_seed {
         None => compare_in_one_boot(&prepared, &starts, comparison, say)?,
         Some(seed) => compare_boot_by_boot(&prepared, &starts, comparison, seed, say)?,
@@ -343,7 +369,6 @@ impl Prepared {
             let path = absolute(copy)?;
             files.program(&path, &path.to_string_lossy())?;
         }
-        let command = install_command(&request.command, &base, &mut files)?;
         let options = boot_options(request)?;
         let (timeout_s, bpf_stats) = (request.timeout_s, request.bpf_stats);
         let prepared = Prepared {
@@ -351,12 +376,18 @@ impl Prepared {
             kernel,
             base,
             files,
-            command,
+            command: Vec::new(),
             options,
             timeout_s,
             bpf_stats,
         };
         Ok((prepared, starts))
+    }
+
+    /// Makes this the command of the steps made from here on, with its program in the guest.
+    fn set_command(&mut self, command: &[String]) -> Result<()> {
+        self.command = install_command(command, &self.base, &mut self.files)?;
+        Ok(())
     }
 
     fn step(&self, scheduler: Option<SchedulerStart>) -> Step {
@@ -440,6 +471,7 @@ fn boot_options(request: &Request) -> Result<BootOptions> {
         time,
         memory_mib,
         quota,
+        stall: request.stall,
         append: request.append.clone(),
     })
 }

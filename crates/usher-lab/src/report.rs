@@ -464,15 +464,13 @@ impl CompareReport {
             ]);
         }
         let _ = writeln!(out, "{table}");
+        let first = &self.schedulers[0].scheduler;
         if self
             .cells
             .iter()
-            .any(|cell| cell.effect.is_some() && !cell.distinguishable)
+            .any(|cell| cell.scheduler != *first && !cell.distinguishable)
         {
-            let _ = writeln!(
-                out,
-                "~ not distinguishable from the baseline with so few and so spread runs"
-            );
+            let _ = writeln!(out, "~ not distinguishable from the baseline by these runs");
         }
         if let Some(Repeats { checked, identical }) = self.repeats {
             let _ = writeln!(

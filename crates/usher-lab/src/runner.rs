@@ -36,6 +36,9 @@ pub struct BootOptions {
     pub memory_mib: u64,
     /// A quota for each CPU's thread, applied once the guest is up; only with [`Time::MultiThread`].
     pub quota: Option<Quota>,
+    /// Wall time without any sign of life after which the guest counts as stalled, `None` for a limit
+    /// that suits its size.
+    pub stall: Option<Duration>,
     /// More words for the kernel's command line.
     pub append: String,
 }
@@ -184,7 +187,7 @@ impl Guest {
 
     /// Reads frames until the job is done or the guest fails.
     fn watch(&mut self, job: &Job, options: &BootOptions, observer: Observer) -> Result<Outcome> {
-        let stall = stall_limit(options);
+        let stall = options.stall.unwrap_or_else(|| stall_limit(options));
         let mut channel = Tail::new(&self.machine.channel);
         let mut console = Tail::new(&self.machine.console);
         let mut decoder = Decoder::default();

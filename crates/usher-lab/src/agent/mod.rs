@@ -28,6 +28,9 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// How often a waiting agent says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// Added to a wait that ends at a deadline, so that it does not end a moment before it.
+const CLOCK_SLACK: Duration = Duration::from_millis(2);
+
 /// Runs as process number 1: set up, carry out the job, say so, wait to be switched off.
 pub fn main() -> ! {
     let why = match Channel::open() {
@@ -187,7 +190,8 @@ fn run_command(
                 Output::Stderr => Frame::Stderr(bytes.to_vec()),
             });
         };
-        child::wait_any(&mut command, loader.as_deref_mut(), HEARTBEAT, &mut pass_on);
+        let patience = HEARTBEAT.min(timeout.saturating_sub(command.age()) + CLOCK_SLACK);
+        child::wait_any(&mut command, loader.as_deref_mut(), patience, &mut pass_on);
         if let Some(exit) = command.ended() {
             report.exit = Some(exit);
             break;

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# make demo      set everything up, then compare usher with the kernel's own scheduler in a guest
+# make test      set everything up, then run all tests, those in guests included
+# make build     the programs, in target/release
+# make bench     the benches of the core
+# make mutants   break the idle map's protocols one line at a time; every one must be caught
+# make lint      formatting and lints
+# make peers     build other sched_ext schedulers to compare with (PEERS="scx_bpfland scx_cosmos")
+# make setup     only install and fetch what the others need
+# make clean     delete what was built (the cache of kernels stays: ~/.cache/usher)
+
+CARGO ?= cargo
+export PATH := $(PATH):$(HOME)/.cargo/bin
+export BPF_CLANG ?= clang-19
+export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
+
+USHER := target/release/usher
+PEERS ?=
+
+.PHONY: build demo test bench mutants lint peers setup clean packages guests
+
+build: packages
+	$(CARGO) build --release --workspace
+
+# Compilers, libraries, the emulator; quick when all is there.
+packages:
+	@scripts/setup
+
+# Guest kernels and programs, into the cache; quick when all is there.
+guests: build
+	@$(USHER) lab fetch
+
+setup: packages guests
+
+demo: guests
+	$(USHER) lab compare --shape 2n2l2c2t --kernel 6.18 --schedulers eevdf,usher --runs 5 \
+		-- hackbench -g 2 -l 100
+
+test: guests
+	$(CARGO) test --workspace
+
+bench: packages
+	$(CARGO) bench --workspace
+
+mutants: packages
+	$(CARGO) test --release -p usher-core --test mutants -- --ignored --nocapture
+
+lint: packages
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+peers: packages
+	@scripts/peers $(PEERS)
+
+clean:
+	$(CARGO) clean

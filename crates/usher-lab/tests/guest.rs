@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! usher's scheduler on real kernels. Each kernel is booted once, with two nodes, four LLCs and SMT; the
+//! steps below run in it one after the other, each with the scheduler freshly loaded, and one test looks
+//! at each.
+//!
+//! Every step is also checked for what no step may show: a kernel warning (told with the scheduler and the
+//! task it names), an ejection, a command that hangs (a lost task), a leftover.
+//!
+//! `USHER_TEST_SCHEDULER` names another scheduler to put to the same tests (`scx_bpfland`, a path); the
+//! tests are about any sched_ext scheduler, except where usher's own statistics are looked at.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use usher_lab::lab::{self, Request};
+use usher_lab::runner::StepOutcome;
+use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
+
+const SHAPE: &str = "2n2l2c2t";
+
+/// The steps of a boot, by the tests' names.
+const STEPS: [(&str, &str); 8] = [
+    ("hackbench", "hackbench -g 2 -l 100"),
+    (
+        "affinity_churn",
+        "stress-ng --affinity 8 --sem 4 --pipe 4 --switch 4 --yield 4 --fork 2 --schedpolicy 2 \
+         --sched-prio 0 -t 10 --metrics-brief",
+    ),
+    ("hotplug_of_cpus", HOTPLUG_OF_CPUS),
+    ("hotplug_of_a_node", HOTPLUG_OF_A_NODE),
+    ("pinned_kernel_threads", PINNED_KERNEL_THREADS),
+    ("second_loader", SECOND_LOADER),
+    ("killed_loader", KILLED_LOADER),
+    ("kernel_scheduler_afterwards", "hackbench -g 2 -l 100"),
+];
+
+/// Load that keeps every CPU busy and tasks waking each other; leaves its process number in $load.
+/// `finish_load` fails when a task of it was lost: stress-ng waits for all of its children.
+const LOAD: &str = "
+start_load() { stress-ng --cpu 8 --pipe 8 --fork 2 -t \"$1\" >/tmp/load.log 2>&1 & load=$!; }
+finish_load() { wait $load || { echo \"load failed with $?\"; cat /tmp/load.log; exit 1; }; }
+loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }; }
+wait_state() {
+    n=0
+    while [ \"$(cat /sys/kernel/sched_ext/state)\" != $1 ]; do
+        n=$((n + 1)); [ $n -lt 100 ] || { echo \"state is not $1 after 10 s\"; exit 1; }
+        sleep 0.1
+    done
+}
+";
+
+const HOTPLUG_OF_CPUS: &str = "
+start_load 12
+for cpu in 1 6 8 15; do
+    echo 0 > /sys/devices/system/cpu/cpu$cpu/online
+    sleep 0.5
+    echo 1 > /sys/devices/system/cpu/cpu$cpu/online
+    wait_state enabled
+done
+finish_load; loader_lives; wait_state enabled
+echo \"online $(cat /sys/devices/system/cpu/online)\"";
+
+const HOTPLUG_OF_A_NODE: &str = "
+start_load 15
+for cpu in 8 9 10 11 12 13 14 15; do echo 0 > /sys/devices/system/cpu/cpu$cpu/online; done
+wait_state enabled
+echo \"without node 1: online $(cat /sys/devices/system/cpu/online)\"
+taskset -c 3 true
+sleep 1
+for cpu in 8 9 10 11 12 13 14 15; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done
+finish_load; loader_lives; wait_state enabled
+echo \"with node 1: online $(cat /sys/devices/system/cpu/online)\"";
+
+// Reading stat_refresh makes the kernel run a work item on every CPU and wait for all of them, and
+// drop_caches drains per-CPU lists likewise: both end only when the pinned kworker of each CPU has run.
+const PINNED_KERNEL_THREADS: &str = "
+stress-ng --cpu 32 -t 60 >/dev/null 2>&1 & hogs=$!
+sleep 1
+begun=$(cut -d. -f1 /proc/uptime); i=0
+while [ $i -lt 20 ]; do
+    cat /proc/sys/vm/stat_refresh > /dev/null
+    echo 1 > /proc/sys/vm/drop_caches
+    i=$((i + 1))
+done
+for cpu in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do taskset -c $cpu true; done
+echo \"took $(($(cut -d. -f1 /proc/uptime) - begun)) s\"
+kill $hogs; wait $hogs; loader_lives";
+
+const SECOND_LOADER: &str = "
+ops=$(cat /sys/kernel/sched_ext/root/ops)
+program=$(readlink /proc/$USHER_SCHEDULER_PID/exe)
+start_load 5
+timeout 30 $program > /tmp/second.log 2>&1; code=$?
+cat /tmp/second.log
+echo \"second loader ended with $code\"
+[ $code != 0 ] && [ $code != 124 ] && [ $code != 143 ] || exit 1
+loader_lives; finish_load
+[ \"$ops\" = \"$(cat /sys/kernel/sched_ext/root/ops)\" ] || { echo 'the first one is gone'; exit 1; }
+echo \"still $ops\"";
+
+const KILLED_LOADER: &str = "
+start_load 8
+sleep 1
+kill -9 $USHER_SCHEDULER_PID
+wait_state disabled
+for task in $(pidof stress-ng); do
+    list=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/$task/status 2>/dev/null)
+    [ -z \"$list\" ] || [ $list = 0-15 ] || { echo \"task $task is left on $list\"; exit 1; }
+done
+for cpu in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do taskset -c $cpu true; done
+finish_load
+echo \"taken over\"";
+
+fn repository() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The scheduler under test. Missing is a failure, not a skip: a test that does not run proves nothing.
+fn scheduler_under_test() -> Scheduler {
+    let name = std::env::var("USHER_TEST_SCHEDULER").unwrap_or_else(|_| {
+        let built = repository().join("target/release/scx_usher");
+        assert!(
+            built.is_file(),
+            "target/release/scx_usher is not built: run `make build` before (or `make test`, which does)"
+        );
+        built.canonicalize().expect("it exists").to_string_lossy().into_owned()
+    });
+    name.parse().expect("USHER_TEST_SCHEDULER")
+}
+
+fn request(kernel: &str) -> Request {
+    Request {
+        shape: SHAPE.parse().expect("a legal shape"),
+        kernel: kernel.into(),
+        command: Vec::new(),
+        icount_seed: None,
+        quota: false,
+        timeout_s: 120,
+        memory_mib: None,
+        copies: Vec::new(),
+        bpf_stats: false,
+        stall: None,
+        append: String::new(),
+    }
+}
+
+/// All steps of one kernel, booted when the first test asks.
+fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
+    let scheduler = scheduler_under_test();
+    let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
+    let steps: Vec<(Scheduler, Vec<String>)> = STEPS
+        .iter()
+        .map(|(name, script)| {
+            let own = *name == "kernel_scheduler_afterwards";
+            let command = vec!["sh".into(), "-c".into(), format!("{LOAD}{script}")];
+            (if own { kernels_own.clone() } else { scheduler.clone() }, command)
+        })
+        .collect();
+    let say = |line: &str| eprintln!("{line}");
+    lab::run_steps(&request(kernel), &steps, &say, &mut |_| ())
+        .map(|outcome| outcome.steps)
+        .map_err(|error| error.to_string())
+}
+
+fn steps_of(kernel: &str) -> &'static Result<Vec<StepOutcome>, String> {
+    static ON_6_18: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
+    static ON_7_0: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
+    match kernel {
+        "6.18" => ON_6_18.get_or_init(|| boot("6.18")),
+        _ => ON_7_0.get_or_init(|| boot("7.0")),
+    }
+}
+
+/// A step's outcome, after the checks that hold for all of them.
+fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
+    let steps = steps_of(kernel).as_ref().unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+    let index = STEPS.iter().position(|(known, _)| *known == name).expect("a known step");
+    let step = &steps[index];
+    let report = &step.report;
+    let output = format!(
+        "{}{}",
+        String::from_utf8_lossy(&step.stdout),
+        String::from_utf8_lossy(&step.stderr)
+    );
+    let log: Vec<&str> = report.kernel_log.iter().map(|line| line.text.as_str()).collect();
+    let context = format!(
+        "kernel {kernel}, step {name}, scheduler {} (ops {:?})\ncommand's output:\n{output}\n\
+         loader's output:\n{}\nkernel log:\n{}",
+        report.scheduler,
+        report.ops,
+        report.scheduler_log,
+        log.join("\n")
+    );
+    assert!(!report.timed_out, "a task hangs: {context}");
+    assert_eq!(report.exit, Some(0), "{context}");
+    let warnings: Vec<&str> = report
+        .kernel_log
+        .iter()
+        .filter(|line| line.level <= 4 && !expected(&line.text))
+        .map(|line| line.text.as_str())
+        .collect();
+    assert!(warnings.is_empty(), "the kernel warned:\n{}\n{context}", warnings.join("\n"));
+    (step, context)
+}
+
+/// Kernel messages of level warning that are no complaint.
+fn expected(text: &str) -> bool {
+    [
+        // Emulated time jumps when the host is busy.
+        "clocksource:",
+        "hrtimer: interrupt took",
+        // stress-ng's own doing.
+        "stress-ng",
+        "drop_caches",
+    ]
+    .iter()
+    .any(|harmless| text.contains(harmless))
+}
+
+/// The scheduler was there from the start to the end.
+fn stayed(step: &StepOutcome, context: &str) {
+    assert!(step.report.ejected.is_none(), "{:?}: {context}", step.report.ejected);
+    assert!(step.report.ops.is_some(), "no ops name in sysfs: {context}");
+    assert_eq!(step.report.scheduler_exit, Some(0), "the loader's exit code: {context}");
+}
+
+/// Goal: it loads, attaches, schedules and leaves. Catches: a program that this kernel's verifier
+/// refuses, a missing kfunc, an attach that takes for ever, a loader that does not end on SIGINT, and (for
+/// usher) statistics that do not come or count nothing.
+fn hackbench(kernel: &str) {
+    let (step, context) = step(kernel, "hackbench");
+    stayed(step, &context);
+    let attach_ns = step.report.attach_ns.expect("attached");
+    assert!(attach_ns < 20_000_000_000, "attached only after {attach_ns} ns: {context}");
+    assert!(context.contains("Time: "), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        assert!(step.report.ops.as_ref().is_some_and(|ops| ops.starts_with("usher")), "{context}");
+        let stats = step.report.scheduler_stats.as_ref().expect("usher reports at its end");
+        let reasons = stats["reasons"].as_object().expect("reasons are an object");
+        let wakeups: u64 = reasons.values().filter_map(|count| count.as_u64()).sum();
+        // hackbench -g 2 -l 100 passes 400 * 20 * 2 messages between 80 tasks.
+        assert!(wakeups > 1000, "only {wakeups} decisions counted: {stats}");
+    }
+}
+
+/// Goal: tasks that change their own affinity and policy all the time, semaphores, pipes, forks. Catches:
+/// dispatching to a CPU that a task may no longer use, losing a task that changes class while queued.
+fn affinity_churn(kernel: &str) {
+    let (step, context) = step(kernel, "affinity_churn");
+    stayed(step, &context);
+    assert!(context.contains("affinity"), "stress-ng shows no figures: {context}");
+}
+
+/// Goal: single CPUs come and go under load. Catches: tables built once for a set of CPUs that then
+/// changes, a loader that does not come back after a hotplug, tasks left on an offline CPU's queue.
+fn hotplug_of_cpus(kernel: &str) {
+    let (step, context) = step(kernel, "hotplug_of_cpus");
+    stayed(step, &context);
+    assert!(context.contains("online 0-15"), "{context}");
+}
+
+/// Goal: a whole node, and so two LLCs, goes and comes back under load. Catches: an empty node or LLC in
+/// the tables, searches that rely on every node having a CPU, distances of absent nodes.
+fn hotplug_of_a_node(kernel: &str) {
+    let (step, context) = step(kernel, "hotplug_of_a_node");
+    stayed(step, &context);
+    assert!(context.contains("without node 1: online 0-7"), "{context}");
+    assert!(context.contains("with node 1: online 0-15"), "{context}");
+}
+
+/// Goal: kernel threads that may run on one CPU only get to run there although twice as many hogs as CPUs
+/// run. Catches: a pinned task that is queued where its CPU never looks, or starved behind unpinned ones.
+fn pinned_kernel_threads(kernel: &str) {
+    let (step, context) = step(kernel, "pinned_kernel_threads");
+    stayed(step, &context);
+    let took = context.split("took ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    let took: u64 = took.unwrap_or_else(|| panic!("no time: {context}"));
+    // 40 rounds over 16 CPUs; a hog's slice is a few milliseconds, the emulated CPUs take turns.
+    assert!(took <= 50, "{took} s for 40 rounds of work on every CPU: {context}");
+}
+
+/// Goal: a second loader by mistake ends by itself with a clear line and leaves the first alone. Catches:
+/// a loader that waits for ever, fails without a word or takes the first one's socket or pins away.
+fn second_loader(kernel: &str) {
+    let (step, context) = step(kernel, "second_loader");
+    stayed(step, &context);
+    let ops = step.report.ops.clone().expect("stayed");
+    assert!(context.contains(&format!("still {ops}")), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        assert!(context.contains("second loader ended with 3"), "exit code of environment: {context}");
+        let line = context.lines().find(|l| l.contains("already") || l.contains("attached"));
+        assert!(line.is_some_and(|l| l.contains(&ops)), "no line names the first one: {context}");
+    }
+}
+
+/// Goal: the loader is killed under load: the kernel's own scheduler takes over, every task keeps its
+/// affinity and runs on. Catches: pinned programs or links that outlive the loader, tasks that the
+/// scheduler had on its queues and that nobody takes back.
+fn killed_loader(kernel: &str) {
+    let (step, context) = step(kernel, "killed_loader");
+    assert!(context.contains("taken over"), "{context}");
+    assert_eq!(step.report.scheduler_exit, Some(137), "{context}");
+    let gone = step.report.ejected.as_deref().unwrap_or("nothing");
+    assert!(gone.contains("ended while the command ran"), "{gone}: {context}");
+    assert!(!context.contains("runtime error"), "{context}");
+}
+
+/// Goal: after all that the kernel is as healthy as before. Catches: what only shows once the scheduler is
+/// gone: leaked tasks, broken run queues, programs left loaded.
+fn kernel_scheduler_afterwards(kernel: &str) {
+    let (step, context) = step(kernel, "kernel_scheduler_afterwards");
+    assert_eq!(step.report.ops, None, "{context}");
+    assert!(context.contains("Time: "), "{context}");
+}
+
+/// One test per kernel and step.
+macro_rules! on_kernel {
+    ($module:ident, $kernel:literal: $($name:ident)*) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                super::$name($kernel);
+            })*
+        }
+    };
+}
+
+on_kernel!(on_6_18, "6.18": hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
+           pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
+on_kernel!(on_7_0, "7.0": hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
+           pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
