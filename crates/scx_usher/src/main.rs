@@ -1,20 +1,133 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! scx_usher: loads the placement core into the kernel as a sched_ext scheduler, and watches over it.
+//!
+//! The scheduler itself is `bpf/`, around the core of `core/`. This program reads the machine's topology, builds
+//! the core's tables in memory that it shares with the kernel, attaches, and sleeps. When CPUs come or go
+//! the kernel ends the scheduler and asks for a restart: then all of it begins anew with the new topology. However it
+//! ends, the kernel's own scheduler takes over.
+//!
+//! | module | duty |
+//! |---|---|
+//! | `args` | the command line |
+//! | `environment` | can this machine run it at all? |
+//! | `scheduler` | one life: open, load, build, attach |
+//! | `arena`, `shared` | the memory shared with BPF |
+//! | `watch` | sleep until something happens |
+//! | `stats`, `report` | counters for people, for scx_stats clients, as JSON |
+//!
+//! Exit codes: 0 fine, 2 wrong use, 3 the environment lacks something, 4 ejected by the kernel.
 
-mod args;
 mod arena;
+mod args;
 mod environment;
 mod failure;
+mod logger;
+mod report;
 mod scheduler;
 mod shared;
 mod skel;
+mod stats;
+mod watch;
 
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
 use clap::Parser;
+use scx_stats::prelude::StatsServer;
+use scx_utils::build_id;
 
-fn main() -> std::process::ExitCode {
-    let args = args::Args::parse();
-    match scheduler::run(&args) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(e) => { eprintln!("scx_usher: {}", failure::one_line(&e)); failure::exit_code(&e).into() }
+use arena::Counters;
+use args::Args;
+use environment::Environment;
+use scheduler::{Attached, Current};
+use watch::{Happening, Signals};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    logger::init(args.level());
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("{}", failure::one_line(&error));
+            failure::exit_code(&error).into()
+        }
+    }
+}
+
+fn dispatch(args: &Args) -> Result<()> {
+    if args.version {
+        println!("scx_usher {}", build_id::full_version(env!("CARGO_PKG_VERSION")));
+        return Ok(());
+    }
+    if args.help_stats {
+        return stats::server_data(Current::default()).describe_meta(&mut io::stdout(), None);
+    }
+    if let Some(interval) = args.monitor {
+        return stats::monitor(interval);
+    }
+    run(args)
+}
+
+/// Attaches, as often as the kernel asks for it, until interrupted or ejected.
+fn run(args: &Args) -> Result<()> {
+    // SAFETY: cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let sys = Path::new("/sys");
+    Environment { sys, uid }.check()?;
+    environment::check_btf()?;
+    let signals = Signals::take()?;
+    let current = Current::default();
+    let server = StatsServer::new(stats::server_data(current.clone())).launch();
+    if let Err(error) = &server {
+        log::warn!("no statistics for --monitor: {}", failure::one_line(error));
+    }
+    let mut total = Counters::default();
+    while live(args, &signals, &current, &mut total)? {
+        log::info!("restarting, as the kernel asks for");
+    }
+    Ok(())
+}
+
+/// One life. True if the kernel asks for another.
+fn live(args: &Args, signals: &Signals, current: &Current, total: &mut Counters) -> Result<bool> {
+    let mut storage = MaybeUninit::uninit();
+    let attached = Attached::start(args, current.clone(), &mut storage)?;
+    log::info!("attached as {}", attached.ops);
+    let happening = watch(args, signals, current, &attached);
+    if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
+        total.add(&arena.counters());
+    }
+    if let Some(path) = &args.stats_json_on_exit {
+        report::write(path, &attached.ops, attached.startup, total, &attached.programs())?;
+    }
+    let exit = attached.stop()?;
+    Ok(happening? == Happening::Ended && exit.should_restart())
+}
+
+/// Sleeps until the end, printing statistics if asked for.
+fn watch(
+    args: &Args,
+    signals: &Signals,
+    current: &Current,
+    attached: &Attached<'_>,
+) -> Result<Happening> {
+    let mut before = Counters::default();
+    let mut next = args.stats.map(|interval| Instant::now() + interval);
+    loop {
+        let happening = signals.wait(Some(attached.ended()), next)?;
+        if happening != Happening::Time {
+            return Ok(happening);
+        }
+        let now = match current.lock().expect("no reader panics").as_ref() {
+            Some(arena) => arena.counters(),
+            None => continue,
+        };
+        stats::Metrics::from(&now.since(&before)).print(&mut io::stdout())?;
+        before = now;
+        next = args.stats.map(|interval| Instant::now() + interval);
     }
 }

@@ -1,52 +1,252 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One life of the scheduler: open, load, build the tables, attach.
+//! One life of the scheduler: open, load, build the tables, attach; detached when dropped.
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use anyhow::{Context, Result};
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use anyhow::{anyhow, bail, Context, Result};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
-use scx_utils::compat;
+use scx_utils::{build_id, compat, UserExitInfo};
 use usher_core::{Settings, Tables};
-use usher_topo::Topology;
+use usher_topo::{parse_cpulist, Topology, MAX_CPU_NUMBER};
 
-use crate::args::{Args, Idle};
 use crate::arena::{Arena, Layout};
+use crate::args::{Args, Idle};
 use crate::failure::Failure;
-use crate::skel::*;
+use crate::report::{programs, Program, Startup};
+use crate::shared::HostCpu;
+use crate::skel::{MainSkel, MainSkelBuilder, OpenMainSkel};
 
-pub fn run(args: &Args) -> Result<()> {
-    let topo = Topology::build(&usher_topo::sysfs::read_live()?, args.shard_width)?;
-    let tables = Tables::from(&topo);
-    let settings = Settings { granularity: args.granularity, slice_ns: args.slice_us*1000, ..Default::default() };
-    let mut storage = MaybeUninit::uninit();
-    let layout = Layout::of(&tables, &settings)?;
-    let mut skel = MainSkelBuilder::default().open(&mut storage)?;
+/// The arena of the scheduler that is attached now, for whoever reads statistics.
+pub type Current = Arc<Mutex<Option<Arena>>>;
+
+/// A machine as the scheduler is to see it.
+struct Machine {
+    /// Counts hotplug events; the kernel refuses a scheduler that missed one.
+    hotplug_seq: u64,
+    nr_possible: u32,
+    tables: Tables,
+    settings: Settings,
+}
+
+impl Machine {
+    fn read(args: &Args) -> Result<Self> {
+        // Before the topology, so that no change between the two goes unnoticed.
+        let hotplug_seq = number("/sys/kernel/sched_ext/hotplug_seq")?;
+        let possible = "/sys/devices/system/cpu/possible";
+        let list = fs::read_to_string(possible).context(possible)?;
+        let list = parse_cpulist(list.trim(), MAX_CPU_NUMBER)
+            .map_err(|(what, value)| anyhow!("{possible}: {what}, found `{value}`"))?;
+        let topo = Topology::build(&usher_topo::sysfs::read_live()?, args.shard_width)?;
+        log::info!(
+            "{} CPUs, {} LLCs, {} nodes",
+            topo.nr_cids(),
+            topo.llcs().len(),
+            topo.nodes().len()
+        );
+        Ok(Self {
+            hotplug_seq,
+            nr_possible: u32::try_from(list.len())?,
+            tables: Tables::from(&topo),
+            settings: Settings {
+                granularity: args.granularity,
+                slice_ns: args.slice_us * 1000,
+                ..Settings::default()
+            },
+        })
+    }
+}
+
+fn number(path: &str) -> Result<u64> {
+    let text = fs::read_to_string(path).context(path.to_owned())?;
+    text.trim().parse().with_context(|| format!("{path}: `{}` is no number", text.trim()))
+}
+
+/// An attached scheduler.
+pub struct Attached<'obj> {
+    /// Dropped first: detaches.
+    links: Vec<Link>,
+    current: Current,
+    skel: MainSkel<'obj>,
+    /// The name it has in the kernel.
+    pub ops: String,
+    /// How long it took to get here.
+    pub startup: Startup,
+}
+
+impl<'obj> Attached<'obj> {
+    /// Attaches to this machine.
+    pub fn start(
+        args: &Args,
+        current: Current,
+        storage: &'obj mut MaybeUninit<OpenObject>,
+    ) -> Result<Self> {
+        let begun = Instant::now();
+        let machine = Machine::read(args)?;
+        let layout = Layout::of(&machine.tables, &machine.settings)?;
+        let (open, ops) = open(args, &machine, layout, storage)?;
+        let mut skel = open.load().context("cannot load the BPF programs")?;
+        let load_ms = begun.elapsed().as_millis() as u64;
+
+        let arena = Arena::build(
+            &skel.maps.usher_arena,
+            layout,
+            &machine.tables,
+            &machine.settings,
+        )?;
+        let bss = skel.maps.bss_data.as_mut().context("the object has no .bss")?;
+        bss.usher_root = arena.root() as _;
+        bss.usher_host_cpus = arena.host_cpus() as _;
+        *current.lock().expect("no reader panics") = Some(arena);
+
+        let mut links = Vec::new();
+        if !args.no_migrations {
+            links.push(skel.progs.usher_migrate.attach().context("cannot count migrations")?);
+        }
+        links.push(attach(&mut skel)?);
+        links.reverse(); // the scheduler goes first
+        Ok(Self {
+            links,
+            current,
+            skel,
+            ops,
+            startup: Startup {
+                load_ms,
+                attach_ms: begun.elapsed().as_millis() as u64 - load_ms,
+            },
+        })
+    }
+
+    /// Becomes readable when the kernel ended the scheduler.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.skel.maps.usher_ended.as_fd()
+    }
+
+    /// What each program cost so far.
+    pub fn programs(&self) -> Vec<Program> {
+        programs(&self.skel)
+    }
+
+    /// Detaches, if the kernel has not done so already, and says how it ended; what the kernel dumped goes to
+    /// stderr.
+    pub fn stop(mut self) -> Result<UserExitInfo> {
+        self.links.clear();
+        let report = scx_utils::uei_report!(&self.skel, uei);
+        report.map_err(|error| Failure::Ejected(error.to_string().replace("EXIT: ", "")).into())
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.links.clear();
+        // The arena goes with the object.
+        *self.current.lock().expect("no reader panics") = None;
+    }
+}
+
+/// Opens the object and sets everything that must stand before it is loaded.
+fn open<'obj>(
+    args: &Args,
+    machine: &Machine,
+    layout: Layout,
+    storage: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<(OpenMainSkel<'obj>, String)> {
+    let builder = MainSkelBuilder::default();
+    let mut skel = match args.libbpf.clone().into_bpf_open_opts() {
+        Some(opts) => builder.open_opts(opts, storage),
+        None => builder.open(storage),
+    }
+    .context("cannot open the BPF object")?;
+    check_sizes(&skel)?;
+
+    // A probe of the family's headers whose answer nobody here asks for; it needs function tracing.
     skel.progs.scx_lib_init_probe.set_autoload(false);
+    skel.progs.usher_migrate.set_autoload(!args.no_migrations);
+    skel.maps.usher_arena.set_max_entries(layout.pages()).context("cannot size the arena")?;
     scx_utils::import_enums!(skel);
-    skel.maps.usher_arena.set_max_entries(layout.pages())?;
-    skel.struct_ops.usher_ops_mut().hotplug_seq = fs::read_to_string("/sys/kernel/sched_ext/hotplug_seq")?.trim().parse()?;
-    {
-        let ro = skel.maps.rodata_data.as_mut().unwrap();
-        ro.usher_nr_possible = 16;
+
+    let flags = idle_flags(args.idle)?;
+    let ops = skel.struct_ops.usher_ops_mut();
+    ops.hotplug_seq = machine.hotplug_seq;
+    ops.exit_dump_len = args.exit_dump_len;
+    ops.flags |= flags;
+    let name = ops_name(ops.name.len());
+    for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {
+        *to = from as _;
     }
+    let rodata = skel.maps.rodata_data.as_mut().context("the object has no .rodata")?;
+    rodata.usher_idle_mode = args.idle as u32;
+    rodata.usher_nr_possible = machine.nr_possible;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
-    let mut skel = skel.load()?;
-    let arena = Arena::build(&skel.maps.usher_arena, layout, &tables, &settings)?;
-    let bss = skel.maps.bss_data.as_mut().unwrap();
-    bss.usher_root = arena.root() as _;
-    bss.usher_host_cpus = arena.host_cpus() as _;
-    let _m = skel.progs.usher_migrate.attach()?;
-    let _l = skel.maps.usher_ops.attach_struct_ops()?;
-    eprintln!("attached");
-    for _ in 0..3000 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        if scx_utils::uei_exited!(&skel, uei) { break; }
-        if fs::exists("/tmp/stop").unwrap() { break; }
+    Ok((skel, name))
+}
+
+/// usher_<version>_<target>, as the sched_ext family names itself, cut to what the kernel stores.
+fn ops_name(len: usize) -> String {
+    let mut name = format!("usher{}", build_id::ops_version_suffix(env!("CARGO_PKG_VERSION")));
+    name.truncate(len - 1);
+    name
+}
+
+/// Both sides see the shared structures alike, or nothing is loaded.
+fn check_sizes(skel: &OpenMainSkel<'_>) -> Result<()> {
+    let rodata = skel.maps.rodata_data.as_ref().context("the object has no .rodata")?;
+    let (here, there) = (size_of::<HostCpu>() as u64, rodata.usher_sizes[1]);
+    if here != there {
+        bail!("struct usher_host_cpu has {there} bytes in BPF and {here} here: rebuild scx_usher");
     }
-    drop(_l);
-    eprintln!("{:#?}", arena.counters());
-    scx_utils::uei_report!(&skel, uei)?;
     Ok(())
+}
+
+/// The kernel tracks idle CPUs only for the baselines.
+fn idle_flags(idle: Idle) -> Result<u64> {
+    let keep = *compat::SCX_OPS_KEEP_BUILTIN_IDLE;
+    let per_node = *compat::SCX_OPS_BUILTIN_IDLE_PER_NODE;
+    match idle {
+        Idle::Usher => Ok(0),
+        Idle::Builtin => Ok(keep),
+        Idle::BuiltinNode if per_node != 0 => Ok(keep | per_node),
+        Idle::BuiltinNode => Err(Failure::Environment(
+            "--idle builtin-node: this kernel does not track idle CPUs per node: boot Linux 6.15 or later, \
+             or use --idle builtin"
+                .into(),
+        )
+        .into()),
+    }
+}
+
+fn attach(skel: &mut MainSkel<'_>) -> Result<Link> {
+    skel.maps.usher_ops.attach_struct_ops().or_else(|error| {
+        // Somebody else was quicker, or what the kernel says.
+        let environment = crate::environment::Environment {
+            sys: Path::new("/sys"),
+            uid: 0,
+        };
+        environment.nobody_attached()?;
+        Err(error).context("the kernel refused the scheduler (its log may say why: dmesg)")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the layout of what BPF and loader share is the same. Method: the BPF compiler's sizes are in the object.
+    #[test]
+    fn both_sides_see_the_same_structures() {
+        let mut storage = MaybeUninit::uninit();
+        let skel = MainSkelBuilder::default().open(&mut storage).unwrap();
+        check_sizes(&skel).unwrap();
+    }
+
+    #[test]
+    fn the_name_carries_the_version_and_fits() {
+        assert!(ops_name(128).starts_with(&format!("usher_{}", env!("CARGO_PKG_VERSION"))));
+        assert_eq!(ops_name(8), "usher_0");
+    }
 }

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Statistics while it runs: a server for any client of scx_stats, and lines for people.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{anyhow, Result};
+use scx_stats::prelude::*;
+use scx_stats_derive::Stats;
+use serde::{Deserialize, Serialize};
+use usher_core::{Event, Reason};
+
+use crate::arena::Counters;
+use crate::scheduler::Current;
+use crate::shared::{HOST_EVENTS, LEVELS};
+
+/// Decisions that fell for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "decisions by reason", _om_prefix = "usher_reason_", _om_label = "reason")]
+pub struct ReasonStats {
+    /// How many.
+    #[stat(desc = "decisions that fell for this reason")]
+    pub decisions: u64,
+}
+
+/// Tasks that moved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(
+    desc = "migrations by the narrowest level both CPUs share",
+    _om_prefix = "usher_migration_",
+    _om_label = "level"
+)]
+pub struct LevelStats {
+    /// How many.
+    #[stat(desc = "tasks that moved between CPUs of this level")]
+    pub tasks: u64,
+}
+
+/// All of them, counted over an interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "placement, over the interval", _om_prefix = "usher_", top)]
+pub struct Metrics {
+    /// Placements.
+    #[stat(desc = "wakeups and births that were placed")]
+    pub decisions: u64,
+    /// Of those, with an idle CPU.
+    #[stat(desc = "of those, an idle CPU was claimed")]
+    pub claimed: u64,
+    /// Claims lost.
+    #[stat(desc = "idle CPUs seen that somebody else claimed first")]
+    pub claims_lost: u64,
+    /// Searches of the LLC.
+    #[stat(desc = "searches that went through the last-level cache")]
+    pub searches_llc: u64,
+    /// Searches of the node.
+    #[stat(desc = "searches that went on to the NUMA node")]
+    pub searches_node: u64,
+    /// Searches of other nodes.
+    #[stat(desc = "searches that went on to other nodes")]
+    pub searches_remote: u64,
+    /// Tasks from the own queue.
+    #[stat(desc = "tasks taken from the queue of the own last-level cache")]
+    pub taken_llc: u64,
+    /// Tasks from the node.
+    #[stat(desc = "tasks taken from other queues of the node")]
+    pub taken_node: u64,
+    /// Tasks from other nodes.
+    #[stat(desc = "tasks taken from queues of other nodes")]
+    pub taken_remote: u64,
+    /// Tasks put into queues of LLCs.
+    #[stat(desc = "tasks put into the queue of a last-level cache")]
+    pub queued: u64,
+    /// Tasks put into queues of CPUs.
+    #[stat(desc = "tasks put into a CPU's own queue, being allowed nowhere else")]
+    pub queued_pinned: u64,
+    /// Idle CPUs sent to work.
+    #[stat(desc = "idle CPUs sent to fetch a waiting task")]
+    pub kicked: u64,
+    /// By reason.
+    #[stat(desc = "decisions by reason")]
+    pub reasons: BTreeMap<String, ReasonStats>,
+    /// By level.
+    #[stat(desc = "migrations by level")]
+    pub migrations: BTreeMap<String, LevelStats>,
+}
+
+impl From<&Counters> for Metrics {
+    fn from(counters: &Counters) -> Self {
+        let core = &counters.core;
+        let host = |name| {
+            let index = HOST_EVENTS.iter().position(|event| *event == name);
+            index.map_or(0, |index| counters.host[index])
+        };
+        let waits = [Reason::Queued, Reason::QueuedElsewhere, Reason::Nowhere];
+        Self {
+            decisions: core.decisions(),
+            claimed: core.decisions() - waits.iter().map(|reason| core[*reason]).sum::<u64>(),
+            claims_lost: core[Event::ClaimLost],
+            searches_llc: core[Event::SearchLlc],
+            searches_node: core[Event::SearchNode],
+            searches_remote: core[Event::SearchRemote],
+            taken_llc: core[Event::StealLlc],
+            taken_node: core[Event::StealNode],
+            taken_remote: core[Event::StealRemote],
+            queued: host("shared") + host("no-set"),
+            queued_pinned: host("pinned"),
+            kicked: host("kicked"),
+            reasons: core
+                .reasons()
+                .map(|(reason, decisions)| (reason.to_string(), ReasonStats { decisions }))
+                .collect(),
+            migrations: LEVELS
+                .iter()
+                .zip(counters.migrations)
+                .map(|(level, tasks)| (level.to_string(), LevelStats { tasks }))
+                .collect(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A few lines for people.
+    pub fn print(&self, out: &mut impl Write) -> Result<()> {
+        let part = |n: u64| 100.0 * n as f64 / self.decisions.max(1) as f64;
+        writeln!(
+            out,
+            "placed {:>9}  claimed {:5.1}%  claims lost {}  searched llc {} node {} remote {}",
+            self.decisions,
+            part(self.claimed),
+            self.claims_lost,
+            self.searches_llc,
+            self.searches_node,
+            self.searches_remote
+        )?;
+        let mut reasons = String::new();
+        for reason in Reason::ALL {
+            match self.reasons.get(reason.as_str()) {
+                Some(stats) if stats.decisions > 0 => {
+                    reasons += &format!("  {reason} {:.1}%", part(stats.decisions));
+                }
+                _ => {}
+            }
+        }
+        writeln!(out, "  why  {reasons}")?;
+        writeln!(
+            out,
+            "  queued {}  pinned {}  kicked {}  taken llc {} node {} remote {}",
+            self.queued,
+            self.queued_pinned,
+            self.kicked,
+            self.taken_llc,
+            self.taken_node,
+            self.taken_remote
+        )?;
+        let moved = LEVELS.map(|level| {
+            let tasks = self.migrations.get(level).map_or(0, |stats| stats.tasks);
+            format!("  {level} {tasks}")
+        });
+        writeln!(out, "  moved{}", moved.concat())?;
+        Ok(out.flush()?)
+    }
+}
+
+/// What the server serves: each client gets what was counted since it last asked.
+pub fn server_data(current: Current) -> StatsServerData<(), ()> {
+    let open: Box<dyn StatsOpener<(), ()>> = Box::new(move |_| {
+        let current = current.clone();
+        let mut before = read(&current)?;
+        Ok(Box::new(move |_args, _channel| {
+            let now = read(&current)?;
+            let metrics = Metrics::from(&now.since(&before));
+            before = now;
+            metrics.to_json()
+        }))
+    });
+    StatsServerData::new()
+        .add_meta(Metrics::meta())
+        .add_meta(ReasonStats::meta())
+        .add_meta(LevelStats::meta())
+        .add_ops("top", StatsOps { open, close: None })
+}
+
+fn read(current: &Current) -> Result<Counters> {
+    let arena = current.lock().expect("no reader panics");
+    let arena = arena.as_ref().ok_or_else(|| anyhow!("the scheduler is being restarted"))?;
+    Ok(arena.counters())
+}
+
+/// Prints what a running scx_usher counts, until interrupted.
+pub fn monitor(interval: Duration) -> Result<()> {
+    scx_utils::monitor_stats::<Metrics>(
+        &[],
+        interval,
+        || false,
+        |metrics| metrics.print(&mut std::io::stdout()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what people read adds up. Method: counters with known contents through Metrics into text.
+    #[test]
+    fn lines_show_reasons_and_levels() {
+        let mut core = usher_core::Statistics::default();
+        let mut sample = usher_core::Core::of(
+            &usher_topo::Topology::build(&usher_topo::shape::parse("1n1l2c1t").unwrap(), 64).unwrap(),
+        )
+        .unwrap();
+        let request = usher_core::Request::wake(usher_topo::Cid(0), usher_topo::Cid(1));
+        sample.place(&request); // nobody is idle
+        sample.idle_enter(usher_topo::Cid(0));
+        sample.place(&request);
+        core += sample.statistics();
+        let counters = Counters {
+            core,
+            migrations: [1, 2, 3, 4],
+            ..Counters::default()
+        };
+        let metrics = Metrics::from(&counters);
+        assert_eq!((metrics.decisions, metrics.claimed), (2, 1));
+        let mut text = Vec::new();
+        metrics.print(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
+        assert!(text.contains("moved  core 1  llc 2  node 3  remote 4"), "{text}");
+    }
+
+    #[test]
+    fn every_statistic_is_explained() {
+        let data = server_data(Current::default());
+        let mut text = Vec::new();
+        data.describe_meta(&mut text, None).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for word in ["claims_lost", "searches_remote", "reasons", "migrations", "decisions"] {
+            assert!(text.contains(word), "{word} is missing:\n{text}");
+        }
+        assert!(text.lines().filter(|line| line.starts_with("  ")).all(|line| line.contains(" : ")));
+    }
+}
