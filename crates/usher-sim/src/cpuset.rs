@@ -20,6 +20,11 @@ impl CpuSet {
         std::iter::once(cpu).collect()
     }
 
+    /// The set with these bits, lowest CPU first.
+    pub fn from_words(words: Vec<u64>) -> Self {
+        CpuSet { words }
+    }
+
     /// Adds a CPU.
     pub fn insert(&mut self, cpu: Cpu) {
         let word = (cpu.0 / 64) as usize;

@@ -27,7 +27,10 @@
 
 pub mod fair;
 pub mod fifo;
+mod mask;
 mod registry;
+pub mod rt;
+pub mod scx_simple;
 
 pub use crate::host::Host;
 pub use registry::{build, PolicyInfo, POLICIES};

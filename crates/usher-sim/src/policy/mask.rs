@@ -8,7 +8,7 @@
 use crate::coherence::Access;
 use crate::cpuset::CpuSet;
 use crate::host::Host;
-use crate::ids::{Cpu, LineId, Nanos};
+use crate::ids::{Cpu, LineId, Nanos, StatId};
 
 /// Whoever charges for accesses to lines.
 pub(crate) trait Bus {
@@ -16,6 +16,8 @@ pub(crate) trait Bus {
     fn access(&mut self, line: LineId, access: Access) -> Nanos;
     /// The time, charges included.
     fn now(&self) -> Nanos;
+    /// Adds to a counter of the policy.
+    fn count(&mut self, stat: StatId, n: u64);
 }
 
 impl Bus for Host {
@@ -25,6 +27,32 @@ impl Bus for Host {
 
     fn now(&self) -> Nanos {
         Host::now(self)
+    }
+
+    fn count(&mut self, stat: StatId, n: u64) {
+        Host::count(self, stat, n);
+    }
+}
+
+/// Counters of one word: how often it was loaded (atomic operations load too), and how long that took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordStats {
+    pub loads: StatId,
+    pub load_ns: StatId,
+}
+
+impl WordStats {
+    /// Counters called `<name>_loads` and `<name>_load_ns`.
+    pub fn new(host: &mut Host, name: &str) -> Self {
+        WordStats {
+            loads: host.stat(&format!("{name}_loads")),
+            load_ns: host.stat(&format!("{name}_load_ns")),
+        }
+    }
+
+    pub fn count(&self, bus: &mut impl Bus, ns: Nanos) {
+        bus.count(self.loads, 1);
+        bus.count(self.load_ns, ns);
     }
 }
 
@@ -79,6 +107,8 @@ pub(crate) struct SharedMask {
     words: Vec<u64>,
     lines: Vec<LineId>,
     rewrite: Rewrite,
+    /// By word, if somebody wants to know.
+    stats: Vec<WordStats>,
     /// Updates that a concurrent non-atomic rewrite undid.
     pub lost_updates: u64,
 }
@@ -89,7 +119,24 @@ impl SharedMask {
         let words = nr_cpu_numbers.div_ceil(64).max(1);
         assert_eq!(lines.len(), mask_lines(nr_cpu_numbers), "one line per 512 CPUs");
         let rewrite = Rewrite { written_at: 0, before: vec![0; words] };
-        SharedMask { words: vec![0; words], lines, rewrite, lost_updates: 0 }
+        SharedMask { words: vec![0; words], lines, rewrite, stats: Vec::new(), lost_updates: 0 }
+    }
+
+    /// Counts loads by word from now on: [`SharedMask::nr_words`] entries.
+    pub fn count_words(&mut self, stats: Vec<WordStats>) {
+        self.stats = stats;
+    }
+
+    pub fn nr_words(&self) -> usize {
+        self.words.len()
+    }
+
+    #[inline]
+    fn touch(&self, bus: &mut impl Bus, word: usize, access: Access) {
+        let ns = bus.access(self.line(word), access);
+        if let Some(stats) = self.stats.get(word) {
+            stats.count(bus, ns);
+        }
     }
 
     #[inline]
@@ -133,14 +180,14 @@ impl SharedMask {
     /// `set_bit()` or `clear_bit()`: atomic, and dirties the line even if nothing changes.
     pub fn assign(&mut self, bus: &mut impl Bus, cpu: Cpu, to: bool) {
         let (word, _) = Self::at(cpu);
-        bus.access(self.line(word), Access::Rmw);
+        self.touch(bus, word, Access::Rmw);
         self.init(cpu, to);
     }
 
     /// `test_and_clear_bit()`: whether this cleared it.
     pub fn test_and_clear(&mut self, bus: &mut impl Bus, cpu: Cpu) -> bool {
         let (word, bit) = Self::at(cpu);
-        bus.access(self.line(word), Access::Rmw);
+        self.touch(bus, word, Access::Rmw);
         let was = self.words[word] & bit != 0;
         self.words[word] &= !bit;
         was
@@ -155,7 +202,7 @@ impl SharedMask {
     /// One word.
     #[inline]
     pub fn read(&self, bus: &mut impl Bus, word: usize) -> u64 {
-        bus.access(self.line(word), Access::Read);
+        self.touch(bus, word, Access::Read);
         self.words[word]
     }
 
@@ -270,6 +317,8 @@ pub(crate) mod recorder {
         fn now(&self) -> Nanos {
             self.now
         }
+
+        fn count(&mut self, _stat: StatId, _n: u64) {}
     }
 
     impl Recorder {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{fifo, scx_simple, Policy};
+use super::{fifo, rt, scx_simple, Policy};
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
@@ -38,6 +38,36 @@ pub const POLICIES: &[PolicyInfo] = &[
         name: "scx-simple+node-aware-policy",
         about: "and a scheduler that uses the node-aware calls, with a queue per node",
         make: |params| scx_simple::build(params, scx_simple::Variant::NodeAware),
+    },
+    PolicyInfo {
+        name: "rt",
+        about: "the real-time class, push and pull over the CPU priority map; a small fair class below it",
+        make: |params| rt::build(params, "rt"),
+    },
+    PolicyInfo {
+        name: "rt+pad-counts",
+        about: "rt, a cache line per count and mask pointer of the map (patch 1 of the series)",
+        make: |params| rt::build(params, "rt+pad-counts"),
+    },
+    PolicyInfo {
+        name: "rt+reorder",
+        about: "rt, the root domain's fields in another order (patch 2)",
+        make: |params| rt::build(params, "rt+reorder"),
+    },
+    PolicyInfo {
+        name: "rt+node-rto-count",
+        about: "rt, the overload count per NUMA node (patch 3)",
+        make: |params| rt::build(params, "rt+node-rto-count"),
+    },
+    PolicyInfo {
+        name: "rt+node-cpupri",
+        about: "rt, the map's bitmaps per NUMA node, stored inverted (patch 4, the proposal)",
+        make: |params| rt::build(params, "rt+node-cpupri"),
+    },
+    PolicyInfo {
+        name: "rt+shard-cpupri",
+        about: "rt, usher's map: plain words per shard, a summary per node",
+        make: |params| rt::build(params, "rt+shard-cpupri"),
     },
 ];
 

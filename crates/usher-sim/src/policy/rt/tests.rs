@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The CPU priority map in its three forms, and the root domain's lines, counted by hand.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::layout::{Form, Layout, Switches};
+use super::map::{Find, Level, Map, OFFLINE};
+use super::overload::Overload;
+use super::shard_map::ShardMap;
+use crate::coherence::Access;
+use crate::costs::Costs;
+use crate::cpuset::CpuSet;
+use crate::ids::{Cpu, LineId, Node};
+use crate::machine::Machine;
+use crate::policy::mask::recorder::Recorder;
+
+fn machine(shape: &str) -> Arc<Machine> {
+    let raw = usher_topo::shape::parse(shape).expect("a shape");
+    let topo = usher_topo::Topology::build(&raw, 64).expect("a topology");
+    Arc::new(Machine::new(topo, Costs::builtin("generic").expect("costs")).expect("a machine"))
+}
+
+/// Lines with a class each, in order of allocation.
+#[derive(Default)]
+struct Bench {
+    classes: Vec<String>,
+}
+
+impl Bench {
+    fn line(&mut self, class: &str, _home: Option<Node>) -> LineId {
+        self.classes.push(class.into());
+        LineId(self.classes.len() as u32 - 1)
+    }
+
+    /// How many accesses of this kind went to lines of a class.
+    fn count(&self, bus: &Recorder, class: &str, access: Access) -> usize {
+        let of_class = |l: &LineId| self.classes[l.index()] == class;
+        bus.log.iter().filter(|(l, a)| of_class(l) && *a == access).count()
+    }
+}
+
+struct Rig {
+    machine: Arc<Machine>,
+    bench: Bench,
+    layout: Layout,
+    map: Map,
+    bus: Recorder,
+}
+
+impl Rig {
+    fn new(shape: &str, switches: Switches, late: &[u32], strict: bool) -> Rig {
+        let machine = machine(shape);
+        let mut bench = Bench::default();
+        let nodes = machine.topo().nodes().len();
+        let layout = Layout::with(switches, nodes, 1, &mut |class, home| bench.line(class, home));
+        let late = late.iter().copied().map(Cpu).collect();
+        let mut make = |class: &str, home| bench.line(class, home);
+        let map = Map::new(&machine, &layout, switches, &late, strict, &mut make);
+        Rig { machine, bench, layout, map, bus: Recorder::default() }
+    }
+
+    /// All CPUs run nothing real-time.
+    fn online(mut self) -> Rig {
+        for &cpu in self.machine.cpus() {
+            self.map.set(&mut self.bus, cpu, 0);
+        }
+        self.bus.log.clear();
+        self
+    }
+
+    fn set(&mut self, cpu: u32, level: Level) {
+        self.map.set(&mut self.bus, Cpu(cpu), level);
+    }
+
+    fn find(&mut self, allowed: &[u32], below: Level, near: u32) -> Option<Vec<u32>> {
+        let allowed: CpuSet = allowed.iter().copied().map(Cpu).collect();
+        let near = Cpu(near);
+        let find = Find { allowed: &allowed, below, this: near, near, fit: None };
+        let mut out = CpuSet::new();
+        let found = self.map.find(&mut self.bus, &find, Some(&mut out));
+        assert_eq!(found, !out.is_empty());
+        found.then(|| out.iter().map(|c| c.0).collect())
+    }
+}
+
+fn form(form: Form) -> Switches {
+    Switches { form, ..Switches::BASELINE }
+}
+
+const FORMS: [Form; 3] = [Form::Global, Form::Node, Form::Shard];
+
+// Goal: a task that sleeps and wakes on an otherwise idle CPU costs four atomics on counters and four on
+// bitmaps, on levels 0 and p, each on the line the layout says.
+// Method: raise a CPU to 99 and back; count by class and in order. The counters of level 99 are on line E,
+// that of level 0 on A; before each bitmap its pointer is read, from the counter's line.
+#[test]
+fn a_sleep_wake_pair_costs_eight_atomics() {
+    let mut rig = Rig::new("2n1l4c2t", Switches::BASELINE, &[], false).online();
+    rig.set(5, 99);
+    let (a, e) = (rig.layout.count[0], rig.layout.count[99]);
+    let (c, d) = (mask_line(&rig, 0), mask_line(&rig, 99));
+    let (read, rmw) = (Access::Read, Access::Rmw);
+    assert_eq!(rig.bus.log, [(e, read), (d, rmw), (e, rmw), (a, rmw), (a, read), (c, rmw)]);
+    rig.set(5, 0);
+    let rmw_on = |class| rig.bench.count(&rig.bus, class, Access::Rmw);
+    assert_eq!(rmw_on("cpupri-mask"), 4);
+    assert_eq!(rmw_on("rd-count0") + rmw_on("cpupri-count-last"), 4);
+    let before = rig.bus.log.len();
+    rig.set(5, 0);
+    assert_eq!(rig.bus.log.len(), before, "no change, no access");
+}
+
+/// The bitmap line of a level in the global form: they are allocated in order.
+fn mask_line(rig: &Rig, level: usize) -> LineId {
+    let first = rig.bench.classes.iter().position(|c| c == "cpupri-mask").expect("bitmaps");
+    LineId((first + level) as u32)
+}
+
+// Goal: padding separates the lines that the baseline has together.
+// Method: the same raise; the pointer reads now go to lines that nobody writes.
+#[test]
+fn padding_takes_the_pointers_off_the_hot_lines() {
+    let mut rig =
+        Rig::new("2n1l4c2t", Switches { pad_counts: true, ..Switches::BASELINE }, &[], false).online();
+    rig.set(5, 99);
+    rig.set(5, 0);
+    let count = |class, access| rig.bench.count(&rig.bus, class, access);
+    assert_eq!(count("cpupri-mask-pointer", Access::Read), 4);
+    assert_eq!(count("cpupri-mask-pointer", Access::Rmw), 0);
+    assert_eq!(count("rd-count0", Access::Read) + count("cpupri-count-last", Access::Read), 0);
+    assert_eq!(count("rd-count0", Access::Rmw), 2);
+}
+
+// Goal: a search reads what 4.5 says: level 0 hit, lines A and C (C twice, as the set is wanted); all
+// allowed CPUs at 99, 99 counters on 26 lines, of which only that of level 0 is not zero.
+// Method: recorded accesses of both searches for a task pinned to two CPUs.
+#[test]
+fn a_search_reads_the_documented_lines() {
+    let mut rig = Rig::new("2n1l4c2t", Switches::BASELINE, &[], false).online();
+    assert_eq!(rig.find(&[2, 3], 99, 2), Some(vec![2, 3]));
+    let (a, c) = (rig.layout.count[0], mask_line(&rig, 0));
+    let read = Access::Read;
+    assert_eq!(rig.bus.take(), [(a, read), (a, read), (c, read), (c, read)]);
+    rig.set(2, 99);
+    rig.set(3, 99);
+    rig.bus.take();
+    assert_eq!(rig.find(&[2, 3], 99, 2), None);
+    let mut lines: Vec<LineId> = rig.bus.log.iter().map(|&(l, _)| l).collect();
+    assert_eq!(lines.len(), 99 + 2, "levels 0 to 98, the pointer and the bitmap of level 0");
+    lines.sort();
+    lines.dedup();
+    assert_eq!(lines.len(), 26 + 1, "A, 25 lines of counters up to E, and C");
+}
+
+// Goal: the lowest level wins, levels at or above the task's do not count, only allowed CPUs do.
+// Method: one state, several questions, the same answers from all forms.
+#[test]
+fn the_lowest_level_wins() {
+    for f in FORMS {
+        let mut rig = Rig::new("2n2l2c2t", form(f), &[], true).online();
+        for (cpu, level) in [(0, 50), (1, 99), (2, 20), (3, 20), (8, 1), (9, 100)] {
+            rig.set(cpu, level);
+        }
+        let all: Vec<u32> = (0..16).collect();
+        let idle: Vec<u32> = (4..8).chain(10..16).collect();
+        assert_eq!(rig.find(&all, 99, 0), Some(idle), "{f:?}");
+        assert_eq!(rig.find(&[0, 1, 2, 3, 8, 9], 99, 0), Some(vec![8]), "{f:?}");
+        assert_eq!(rig.find(&[0, 1, 2, 3], 99, 0), Some(vec![2, 3]), "{f:?}");
+        assert_eq!(rig.find(&[0, 1, 2, 3], 20, 0), None, "{f:?}: 20 is not below 20");
+        assert_eq!(rig.find(&[1, 9], 99, 0), None, "{f:?}");
+        assert_eq!(rig.find(&[8], 1, 8), None, "{f:?}");
+        rig.set(2, OFFLINE);
+        assert_eq!(rig.find(&[2, 3], 99, 0), Some(vec![3]), "{f:?}: an offline CPU is nowhere");
+    }
+}
+
+// Goal: capacity fit chooses among CPUs, but priority beats fit.
+// Method: the CPUs that fit are at a higher level than one that does not; then all are too high.
+#[test]
+fn priority_beats_fit() {
+    for f in FORMS {
+        let mut rig = Rig::new("1n1l4c1t", form(f), &[], true).online();
+        let allowed: CpuSet = (0..4).map(Cpu).collect();
+        let fit = |c: Cpu| c.0 >= 2;
+        let ask = |rig: &mut Rig| {
+            let near = Cpu(0);
+            let find =
+                Find { allowed: &allowed, below: 50, this: near, near, fit: Some(&fit) };
+            let mut out = CpuSet::new();
+            rig.map.find(&mut rig.bus, &find, Some(&mut out));
+            out.iter().map(|c| c.0).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(&mut rig), [2, 3], "{f:?}: same level");
+        rig.set(2, 10);
+        rig.set(3, 20);
+        assert_eq!(ask(&mut rig), [2], "{f:?}: a level up, but it fits");
+        rig.set(2, 60);
+        rig.set(3, 60);
+        assert_eq!(ask(&mut rig), [0, 1], "{f:?}: nobody fits");
+    }
+}
+
+// Goal: the proposal's inverted bitmaps name phantom members if CPUs join their node after the map was
+// made, and stop doing so once the CPU has entered and left the level.
+// Method: two late CPUs; a search for CPUs below 50 finds them at level 7 while they run at 99.
+#[test]
+fn late_cpus_are_phantoms_in_the_inverted_map() {
+    let everybody: Vec<u32> = (0..8).collect();
+    for (late, phantoms) in [(&[][..], None), (&[6, 7][..], Some(vec![6, 7]))] {
+        let mut rig = Rig::new("2n1l4c1t", form(Form::Node), late, false).online();
+        everybody.iter().for_each(|&c| rig.set(c, 99));
+        // Somebody else is at level 7, so that its count is not zero, but not where the task may go.
+        rig.set(0, 7);
+        assert_eq!(rig.find(&[5, 6, 7], 50, 5), phantoms, "late {late:?}");
+        // In and out of levels 7 and 0 (online() has done 0 already): no phantom any more.
+        for cpu in [6, 7] {
+            rig.set(cpu, 7);
+            rig.set(cpu, 99);
+        }
+        assert_eq!(rig.find(&[5, 6, 7], 50, 5), None, "late {late:?}");
+    }
+}
+
+// Goal: per-node bitmaps keep a node's writes on its own lines; a search that wants the set reads all
+// nodes even for a task that may run on one CPU of one (defect 27).
+// Method: bitmap lines touched by a raise, and by a search.
+#[test]
+fn node_bitmaps_confine_writes_but_not_reads() {
+    let mut rig = Rig::new("4n1l2c1t", form(Form::Node), &[], false).online();
+    rig.set(0, 99);
+    let masks = |rig: &Rig, access| {
+        let of_mask = |l: &LineId| rig.bench.classes[l.index()] == "cpupri-mask";
+        let hits = rig.bus.log.iter().filter(|(l, a)| of_mask(l) && *a == access);
+        let mut lines: Vec<LineId> = hits.map(|&(l, _)| l).collect();
+        lines.sort();
+        lines.dedup();
+        lines.len()
+    };
+    assert_eq!(masks(&rig, Access::Rmw), 2, "the own node's, of levels 99 and 0");
+    rig.bus.take();
+    assert_eq!(rig.find(&[1], 99, 1), Some(vec![1]));
+    assert_eq!(masks(&rig, Access::Read), 4);
+}
+
+// Goal: in shards a CPU that flips between two levels writes two lines of its own shard and nothing else,
+// if others are at both levels; the first in a level sets the node's bit, and only a search that saw the
+// whole node empty at that level clears it.
+// Method: accesses by class; the summary bit over a life of entering, leaving and searching.
+#[test]
+fn shards_write_their_own_lines() {
+    let mut rig = Rig::new("2n1l4c2t", form(Form::Shard), &[], false).online();
+    rig.set(1, 99);
+    rig.bus.take();
+    rig.set(0, 99);
+    rig.set(0, 0);
+    let count = |rig: &Rig, class| {
+        let kinds = [Access::Read, Access::Write, Access::Rmw];
+        kinds.map(|k| rig.bench.count(&rig.bus, class, k))
+    };
+    assert_eq!(count(&rig, "cpupri-mask"), [0, 0, 4]);
+    assert_eq!(rig.bus.log.len(), 4, "no counter, no pointer, no summary");
+
+    let machine = machine("1n2l2c1t");
+    let mut bench = Bench::default();
+    let mut map = ShardMap::new(&machine, false, &mut |class, home| bench.line(class, home));
+    let mut bus = Recorder::default();
+    let ask = |map: &mut ShardMap, bus: &mut Recorder| {
+        let allowed = machine.online().clone();
+        let find = Find { allowed: &allowed, below: 9, this: Cpu(0), near: Cpu(0), fit: None };
+        map.find(bus, &find, Some(&mut CpuSet::new()))
+    };
+    map.set(&mut bus, Cpu(0), OFFLINE, 5);
+    assert_eq!(bench.count(&bus, "cpupri-summary", Access::Rmw), 1);
+    map.set(&mut bus, Cpu(3), OFFLINE, 5);
+    assert_eq!(bench.count(&bus, "cpupri-summary", Access::Rmw), 1, "set already");
+    map.set(&mut bus, Cpu(0), 5, 50);
+    map.set(&mut bus, Cpu(3), 5, 50);
+    assert!(map.summary_has(0, 5), "cleared lazily");
+    assert!(!ask(&mut map, &mut bus));
+    assert!(!map.summary_has(0, 5) && map.retired == 1);
+    map.set(&mut bus, Cpu(1), OFFLINE, 5);
+    assert!(map.summary_has(0, 5) && ask(&mut map, &mut bus));
+}
+
+// Goal: a search in shards takes the nearest shard that has a CPU of the lowest level, unless all of them
+// are wanted, and touches no shard where the task may not run.
+// Method: a machine of 2 nodes with 2 shards each; bitmap lines touched.
+#[test]
+fn shards_are_searched_nearest_first() {
+    let shape = "2n2l2c2t";
+    let all: Vec<u32> = (0..16).collect();
+    let mut near = Rig::new(shape, form(Form::Shard), &[], false).online();
+    assert_eq!(near.find(&all, 99, 5), Some(vec![4, 5, 6, 7]));
+    assert_eq!(near.bench.count(&near.bus, "cpupri-mask", Access::Read), 1);
+    assert_eq!(near.find(&[0, 12, 13], 99, 9), Some(vec![12, 13]));
+    let mut strict = Rig::new(shape, form(Form::Shard), &[], true).online();
+    assert_eq!(strict.find(&all, 99, 5), Some(all.clone()));
+    strict.bus.take();
+    assert_eq!(strict.find(&[0, 12, 13], 99, 9), Some(vec![0, 12, 13]));
+    assert_eq!(strict.bench.count(&strict.bus, "cpupri-mask", Access::Read), 2);
+}
+
+// Goal: the overload count: set is bit then count, clear is count then bit; a reader that is alone in it
+// does not ask; one that is not starts a round, which visits overloaded CPUs in order and ends when all
+// requests made meanwhile are served.
+// Method: one machine, the protocol step by step; accesses counted by hand for the first steps.
+#[test]
+fn rounds_of_pushing() {
+    let machine = machine("2n1l4c1t");
+    let mut bench = Bench::default();
+    let layout =
+        Layout::with(Switches::BASELINE, 2, 1, &mut |class, home| bench.line(class, home));
+    let mut o = Overload::new(&machine, &layout);
+    let mut bus = Recorder::default();
+    let (a, b, f) = (layout.rto, layout.rto_count[0], layout.rto_mask[0]);
+    let (read, rmw) = (Access::Read, Access::Rmw);
+    o.set(&mut bus, Cpu(6));
+    assert_eq!(bus.take(), [(a, read), (f, rmw), (b, rmw)]);
+    assert!(!o.others(&mut bus, Cpu(6)), "only itself");
+    assert_eq!(bus.take(), [(b, read), (a, read), (f, read)]);
+    assert!(o.others(&mut bus, Cpu(0)));
+    o.set(&mut bus, Cpu(2));
+    assert_eq!(o.ask(&mut bus), Some(Cpu(2)), "the first round starts at the lowest");
+    assert_eq!(o.ask(&mut bus), None, "one is under way");
+    o.clear(&mut bus, Cpu(2));
+    assert_eq!(o.go_on(&mut bus), Some(Cpu(6)));
+    assert_eq!(o.go_on(&mut bus), Some(Cpu(6)), "again, for the requests since the start");
+    o.clear(&mut bus, Cpu(6));
+    assert_eq!((o.go_on(&mut bus), o.total()), (None, 0));
+    assert!(!o.others(&mut bus, Cpu(0)));
+    assert_eq!(o.ask(&mut bus), None, "nobody to tell");
+}
+
+// Goal: with a count per node, writers stay in their node, readers add from their own node on and stop
+// once it is more than one.
+// Method: lines touched by a reader in three states of two nodes.
+#[test]
+fn overload_count_per_node() {
+    let machine = machine("2n1l4c1t");
+    let mut bench = Bench::default();
+    let switches = Switches { node_rto_count: true, ..Switches::BASELINE };
+    let layout = Layout::with(switches, 2, 1, &mut |class, home| bench.line(class, home));
+    let mut o = Overload::new(&machine, &layout);
+    let mut bus = Recorder::default();
+    let lines = |bus: &mut Recorder| -> Vec<LineId> {
+        let log = bus.take();
+        log.into_iter().map(|(l, _)| l).filter(|l| layout.rto_count.contains(l)).collect()
+    };
+    let (own, far) = (layout.rto_count[1], layout.rto_count[0]);
+    assert!(!o.others(&mut bus, Cpu(7)));
+    assert_eq!(lines(&mut bus), [own, far], "the common case reads all nodes");
+    o.set(&mut bus, Cpu(5));
+    o.set(&mut bus, Cpu(6));
+    assert_eq!(lines(&mut bus), [own, own]);
+    assert!(o.others(&mut bus, Cpu(7)));
+    assert_eq!(lines(&mut bus), [own], "two are enough");
+}
+
+fn levels() -> impl Strategy<Value = Level> {
+    prop_oneof![Just(0u8), Just(99u8), 1..100u8, Just(100u8), Just(OFFLINE)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    // Goal: all forms of the map answer as a plain table of levels would.
+    // Method: random changes and questions on a machine with several nodes and shards; the answer must be
+    // exactly the allowed CPUs of the lowest level below the task's (shards, not strict: a non-empty part
+    // of them, all of one node).
+    #[test]
+    fn the_map_agrees_with_a_plain_table(
+        steps in prop::collection::vec((0..16u32, levels(), any::<u16>(), 1..=99u8, any::<bool>()), 1..120)
+    ) {
+        let mut rigs: Vec<Rig> = FORMS
+            .iter()
+            .map(|&f| Rig::new("2n2l2c2t", form(f), &[], true))
+            .collect();
+        let mut near = Rig::new("2n2l2c2t", form(Form::Shard), &[], false);
+        let mut table = [OFFLINE; 16];
+        for (cpu, level, allowed, below, question) in steps {
+            if !question {
+                table[cpu as usize] = level;
+                rigs.iter_mut().for_each(|rig| rig.set(cpu, level));
+                near.set(cpu, level);
+                continue;
+            }
+            let allowed: Vec<u32> = (0..16).filter(|c| allowed >> c & 1 == 1).collect();
+            let lowest = allowed.iter().map(|&c| table[c as usize]).filter(|&l| l < below).min();
+            let expected = lowest.map(|l| -> Vec<u32> {
+                allowed.iter().copied().filter(|&c| table[c as usize] == l).collect()
+            });
+            for rig in &mut rigs {
+                prop_assert_eq!(&rig.find(&allowed, below, cpu), &expected);
+            }
+            let part = near.find(&allowed, below, cpu);
+            prop_assert_eq!(part.is_some(), expected.is_some());
+            if let (Some(part), Some(all)) = (part, expected) {
+                prop_assert!(part.iter().all(|c| all.contains(c)));
+                let node = |c: u32| near.machine.cpu(Cpu(c)).node;
+                let home = node(cpu);
+                let at_home = all.iter().any(|&c| node(c) == home);
+                prop_assert!(!at_home || part.iter().all(|&c| node(c) == home));
+            }
+        }
+    }
+}
