@@ -92,6 +92,8 @@ costs! {
     syscall.exec_ns;
     /// `exit`, with the release of the address space.
     syscall.exit_ns;
+    /// `exit` of a thread.
+    syscall.thread_exit_ns;
     /// `wait4` beyond the entry.
     syscall.wait_ns;
     /// `sched_setaffinity` and `sched_setattr`.

@@ -123,21 +123,10 @@ impl Host {
         if cpu == self.actor {
             return;
         }
-        let polling = target.phase == Phase::Idle
-            && self.machine.costs().idle_states[usize::from(target.idle_state)].polling;
-        let n = &self.machine.costs().n;
+        let polling = self.is_polling(cpu);
         let distance = self.machine.distance(self.actor, cpu);
-        if polling || target.phase == Phase::Entering {
-            self.charged += n.poll_wake_ns;
-            let delay = self.line_ns(distance, cpu);
-            self.push(self.now + self.charged + delay, Kind::Resched, cpu, 0);
-            self.stats.poll_wakes += 1;
-        } else {
-            self.charge(self.machine.costs().n.ipi_send_ns);
-            let delay = self.ipi_ns(distance);
-            self.push(self.now + self.charged + delay, Kind::Resched, cpu, 1);
-            self.stats.ipis[distance as usize] += 1;
-        }
+        let delay = self.notify(cpu, polling, distance);
+        self.push(self.now + self.charged + delay, Kind::Resched, cpu, u32::from(!polling));
     }
 
     /// Sends an interrupt: [`crate::policy::Policy::ipi`] is called on `cpu` with the cookie. Sending to
@@ -156,12 +145,9 @@ impl Host {
     fn signal(&mut self, cpu: Cpu, kind: Kind, cookie: u64) {
         let slot = self.cookies.put(cookie);
         let distance = self.machine.distance(self.actor, cpu);
-        let delay = if cpu == self.actor {
-            0
-        } else {
-            self.charge(self.machine.costs().n.ipi_send_ns);
-            self.stats.ipis[distance as usize] += 1;
-            self.ipi_ns(distance)
+        let delay = match distance {
+            Distance::Same => 0,
+            _ => self.notify(cpu, false, distance),
         };
         self.push(self.now + self.charged + delay, kind, cpu, slot);
     }

@@ -22,29 +22,43 @@
 //! To write a policy, start from `src/policy/fifo.rs`; to write a workload, from the example in
 //! [`program`].
 
+mod cache;
+mod check;
 pub mod coherence;
 pub mod costs;
 pub mod cpuset;
+mod engine;
 pub mod error;
 mod event;
+mod hash;
 pub mod host;
 mod idle;
 pub mod ids;
+mod irq;
 pub mod machine;
 pub mod metrics;
+mod mutex;
+mod objects;
 pub mod params;
 pub mod policy;
 pub mod program;
 pub mod queue;
+pub mod report;
 pub mod rng;
+mod sched;
 mod state;
 mod stats;
+mod syscall;
 pub mod task;
+pub mod trace;
+mod wake;
 pub mod workload;
 pub mod world;
 
+pub use engine::{Options, Simulation};
 pub use error::SimError;
 pub use ids::{Cpu, Nanos, TaskId};
 pub use machine::Machine;
 pub use policy::Policy;
+pub use report::Report;
 pub use workload::Workload;

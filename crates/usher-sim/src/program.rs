@@ -145,6 +145,9 @@ pub enum Action {
     /// `sched_setaffinity` on itself. An empty set, or one without an online CPU, ends the run with an
     /// error.
     SetAffinity(Arc<CpuSet>),
+    /// `sched_setaffinity` on another task (`taskset -p`). One that is queued or runs where it may not be
+    /// moves at once.
+    SetAffinityOf(TaskId, Arc<CpuSet>),
     /// Changes the task's own placement hint.
     SetHint(Hint),
     /// `sched_setattr` on itself.

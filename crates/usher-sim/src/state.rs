@@ -13,6 +13,7 @@ use crate::queue::HeapQueue;
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::task::Task;
+use crate::trace::Tracer;
 use crate::world::World;
 
 /// The modelled machine with its tasks, as the policy sees it and the engine runs it.
@@ -27,12 +28,22 @@ pub struct Host {
     /// Busy threads of each core, for SMT sharing.
     pub(crate) core_busy: Vec<u8>,
     pub(crate) lines: Lines,
+    /// Class of the lines of the workload's objects.
+    pub(crate) object_class: crate::ids::LineClass,
     pub(crate) world: World,
     pub(crate) queue: HeapQueue,
     pub(crate) cookies: Slots,
     pub(crate) stats: Stats,
     pub(crate) rng: Rng,
+    pub(crate) tracer: Option<Box<dyn Tracer>>,
+    /// Tasks that have not exited; of these, sleepers without a timer; and tasks waiting for a CPU.
+    pub(crate) live: usize,
+    pub(crate) stuck: usize,
+    pub(crate) queued: usize,
 }
+
+/// A time that never comes.
+pub(crate) const NEVER: Nanos = Nanos::MAX;
 
 /// What a CPU is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +69,8 @@ pub(crate) struct CpuState {
     pub idle_state: u8,
     /// Speed of kernel work: 0 for full speed, else ns per ns of the strongest type, 10 fraction bits.
     pub kernel_scale: u32,
+    /// Work per ns alone on the core, 16 fraction bits.
+    pub speed_q16: u32,
     /// When what it does is done, and the time and generation of the event that was put in for it.
     pub until: Nanos,
     pub armed: Nanos,
@@ -65,16 +78,26 @@ pub(crate) struct CpuState {
     /// `User`: work per ns, 16 fraction bits, and from when on it counts.
     pub rate: u32,
     pub since: Nanos,
+    /// Interrupt time taken out of the current `User` phase.
+    pub irq_ns: Nanos,
+    /// Since when it runs nothing, whatever interrupted it, and since when it is in its idle state.
     pub idle_since: Nanos,
+    pub state_since: Nanos,
     pub phase_since: Nanos,
-    pub tick_gen: u32,
-    pub tick_at: Nanos,
+    /// When the tick event in the queue is due.
+    pub tick_armed: Nanos,
+    pub ticks_wanted: bool,
     pub timer_gen: u32,
     pub timer_armed: Nanos,
     pub timers: BinaryHeap<Reverse<TimerEntry>>,
-    pub wake_list: Vec<TaskId>,
+    /// Tasks handed over by other CPUs, why, and whether synchronously.
+    pub wake_list: Vec<(TaskId, crate::policy::WakeKind, bool)>,
     /// Interrupts that arrived while it was leaving an idle state.
     pub pending: Vec<(Kind, u32)>,
+    /// Cookies of stoppers that wait for the next switch.
+    pub stops: Vec<u64>,
+    /// Address space of the task that ran last.
+    pub last_space: Option<TaskId>,
     pub governor: crate::idle::Governor,
 }
 
@@ -126,11 +149,12 @@ impl Host {
     pub(crate) fn arm_timer(&mut self, cpu: Cpu, entry: TimerEntry) {
         let state = &mut self.cpus[cpu.index()];
         state.timers.push(Reverse(entry));
-        if entry.hard < state.timer_armed {
-            state.timer_armed = entry.hard;
+        let due = entry.hard.max(self.now);
+        if due < state.timer_armed {
+            state.timer_armed = due;
             state.timer_gen = state.timer_gen.wrapping_add(1);
             let gen = state.timer_gen;
-            self.push(entry.hard.max(self.now), Kind::Timer, cpu, gen);
+            self.push(due, Kind::Timer, cpu, gen);
         }
     }
 }

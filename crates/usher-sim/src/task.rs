@@ -57,6 +57,8 @@ pub(crate) enum Todo {
     Exit,
     /// Switch away, but stay runnable.
     Yield,
+    /// Go to another CPU, then go on with what is in `after`.
+    Move(Cpu),
 }
 
 /// A task. Policies read it through the methods.
@@ -86,13 +88,15 @@ pub struct Task {
     pub(crate) children_made: u64,
     pub(crate) outcome: Outcome,
     pub(crate) todo: Todo,
+    /// What it does once it is awake again.
+    pub(crate) after: Todo,
     /// Work left of a `Compute`, in ns of the strongest core with 16 fraction bits.
     pub(crate) work_left: u64,
-    /// Bytes (KiB) its caches lack: private cache from LLC, and LLC from memory, as time still to pay.
+    /// Time still to pay for what its caches lack.
     pub(crate) refill_ns: Nanos,
     /// Cache clocks when it last stopped running (see `cache.rs`).
-    pub(crate) left_core: (Core, u64),
-    pub(crate) left_llc: (Llc, u64),
+    pub(crate) left_core: Option<(Core, u64)>,
+    pub(crate) left_llc: Option<(Llc, u64)>,
     pub(crate) waits_for: WaitsFor,
     /// Set when woken before it has left its CPU.
     pub(crate) woken: bool,
@@ -101,8 +105,13 @@ pub struct Task {
     /// Whom it has still to wake, one after another.
     pub(crate) to_wake: VecDeque<TaskId>,
     pub(crate) to_wake_sync: bool,
+    /// Whether a timer will end its sleep.
+    pub(crate) timed: bool,
     pub(crate) held_pi: Vec<Mutex>,
-    /// Bytes of a `Write` or exact `Read` still to go.
+    /// Bytes that an exact `Read` has already.
+    pub(crate) partial: u64,
+    /// Whether it has called `exit`.
+    pub(crate) exiting: bool,
     pub(crate) live_children: u32,
     pub(crate) dead_children: VecDeque<TaskId>,
     /// Total time on a CPU, up to `ran_since` if it runs.
@@ -115,10 +124,18 @@ pub struct Task {
     pub(crate) work_asked: u64,
     pub(crate) exited_at: Nanos,
     pub(crate) created_at: Nanos,
-    pub(crate) run_measured: Nanos,
+    /// `runtime` when the measurement began.
+    pub(crate) run_before: Nanos,
 }
 
 impl Task {
+    /// Lets go of what a dead task needs no more.
+    pub(crate) fn forget(&mut self) {
+        self.program = None;
+        self.to_wake = VecDeque::new();
+        self.dead_children = VecDeque::new();
+    }
+
     /// Its id.
     pub fn id(&self) -> TaskId {
         self.id

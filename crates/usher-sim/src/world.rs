@@ -45,6 +45,8 @@ pub struct ChannelSpec {
     /// Writers blocked on a full channel are woken when no more than this share of the capacity, in
     /// thousandths, is taken.
     pub writers_wake_permille: u32,
+    /// Whether all blocked writers are woken then (sockets), or one, which wakes the next (pipes).
+    pub writers_wake_all: bool,
     /// Wakeups through it are synchronous (`WF_SYNC`).
     pub sync: bool,
     /// Fixed cost of a read or a write, as a socket's protocol processing, in ns, on top of the system
@@ -58,6 +60,7 @@ impl ChannelSpec {
         capacity: 65_536,
         overhead: 0,
         writers_wake_permille: 999,
+        writers_wake_all: false,
         sync: true,
         protocol_ns: 0,
     };
@@ -68,6 +71,7 @@ impl ChannelSpec {
         capacity: 212_992,
         overhead: 768,
         writers_wake_permille: 500,
+        writers_wake_all: true,
         sync: true,
         protocol_ns: 300,
     };
@@ -77,6 +81,7 @@ impl ChannelSpec {
         capacity: 2_626_560,
         overhead: 768,
         writers_wake_permille: 667,
+        writers_wake_all: true,
         sync: true,
         protocol_ns: 1_500,
     };

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a run came to.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::coherence::ClassStats;
+use crate::machine::Distance;
+use crate::metrics::{report_latency, Latency};
+use crate::state::NEVER;
+use crate::task::State;
+use crate::Simulation;
+
+/// The result of a run. Serializes to the `sim` object that the command line prints.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Name and version of this layout.
+    pub schema: &'static str,
+    /// Name of the machine.
+    pub machine: String,
+    /// Name of the cost table.
+    pub costs: String,
+    /// Name of the workload.
+    pub workload: String,
+    /// Parameters of the workload; the command line adds those of the policy.
+    pub parameters: BTreeMap<String, String>,
+    /// Name of the policy.
+    pub policy: String,
+    /// The seed.
+    pub seed: u64,
+    /// The metric to look at first, and whether more of it is better.
+    pub headline: String,
+    /// See `headline`.
+    pub higher_is_better: bool,
+    /// All results by name. Names end in their unit; those without one are counts or ratios.
+    pub metrics: BTreeMap<String, f64>,
+    /// How often each reason for a placement was given.
+    pub reasons: BTreeMap<String, u64>,
+    /// Starts of tasks on another CPU than before, by distance.
+    pub migrations: BTreeMap<String, u64>,
+    /// Time in each idle state, summed over CPUs, ns.
+    pub idle_states_ns: BTreeMap<String, u64>,
+    /// Share of time that the CPUs of each tier were busy, strongest first.
+    pub tier_utilisation: Vec<f64>,
+    /// The policy's own counters.
+    pub counters: BTreeMap<String, u64>,
+    /// Shared cache lines by class.
+    pub lines: BTreeMap<String, LineReport>,
+    /// What the workload's and the machine's model leaves out.
+    pub limits: Vec<String>,
+    /// Hash of the event log, in hexadecimal.
+    pub log_hash: String,
+    /// Whether the run was stopped before its end.
+    pub partial: bool,
+    /// The full histograms, for those who want other quantiles.
+    #[serde(skip)]
+    pub latencies: BTreeMap<String, Latency>,
+}
+
+/// What happened to the lines of one class.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineReport {
+    /// Accesses.
+    pub accesses: u64,
+    /// Transfers from another core of the LLC, another LLC of the node, another node, and memory.
+    pub transfers: BTreeMap<String, u64>,
+    /// Mean time of a load, waiting included.
+    pub load_ns_mean: f64,
+    /// Mean time of a store or atomic operation, waiting included.
+    pub write_ns_mean: f64,
+    /// Time that accesses waited for other accesses and for lock holders, summed.
+    pub wait_ns: u64,
+    /// The longest wait.
+    pub wait_ns_max: u64,
+    /// Locks taken, and how long they were held in all.
+    pub locks: u64,
+    /// See `locks`.
+    pub held_ns: u64,
+}
+
+impl LineReport {
+    fn new(stats: &ClassStats) -> LineReport {
+        let transfers = [Distance::Llc, Distance::Node, Distance::Remote]
+            .map(|d| (Distance::NAMES[d as usize].to_string(), stats.transfers[d as usize]));
+        let memory = ("memory".to_string(), stats.memory);
+        LineReport {
+            accesses: stats.loads + stats.writes,
+            transfers: transfers.into_iter().chain([memory]).collect(),
+            load_ns_mean: ratio(stats.load_ns, stats.loads),
+            write_ns_mean: ratio(stats.write_ns, stats.writes),
+            wait_ns: stats.wait_ns,
+            wait_ns_max: stats.wait_ns_max,
+            locks: stats.locks,
+            held_ns: stats.held_ns,
+        }
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 {
+        0.0
+    } else {
+        a as f64 / b as f64
+    }
+}
+
+impl Report {
+    pub(crate) fn new(sim: Simulation, partial: bool) -> Report {
+        let machine = std::sync::Arc::clone(&sim.host.machine);
+        let costs = machine.costs();
+        let stats = &sim.host.stats;
+        let elapsed = sim.host.now - stats.since;
+        let latencies = sim.host.world.metrics.latencies();
+        let mut latencies: BTreeMap<String, Latency> =
+            latencies.map(|(name, h)| (name.to_string(), h.clone())).collect();
+        latencies.insert("wake_latency".into(), stats.wake_latency.clone());
+        let cpus_of_tier = machine.topo().tiers().iter().map(|t| t.cids.len() as u64);
+        let tier_utilisation = stats.tier_busy_ns.iter().zip(cpus_of_tier);
+        let names = |distance: usize| Distance::NAMES[distance].to_string();
+        Report {
+            schema: "usher-sim/1",
+            machine: machine.topo().name().into(),
+            costs: costs.name.clone(),
+            workload: sim.workload.clone(),
+            parameters: sim.parameters.clone(),
+            policy: sim.policy.name().into(),
+            seed: sim.seed,
+            headline: sim.headline.metric.clone(),
+            higher_is_better: sim.headline.higher_is_better,
+            metrics: metrics(&sim, elapsed),
+            reasons: sim
+                .policy
+                .reasons()
+                .iter()
+                .zip(&stats.reasons)
+                .map(|(name, n)| (name.to_string(), *n))
+                .collect(),
+            migrations: (1..Distance::COUNT).map(|d| (names(d), stats.migrations[d])).collect(),
+            idle_states_ns: costs
+                .idle_states
+                .iter()
+                .zip(&stats.idle_state_ns)
+                .map(|(state, ns)| (state.name.clone(), *ns))
+                .collect(),
+            tier_utilisation: tier_utilisation.map(|(ns, n)| ratio(*ns, n * elapsed)).collect(),
+            counters: stats.policy.iter().cloned().collect(),
+            lines: sim
+                .host
+                .lines
+                .stats()
+                .iter()
+                .map(|class| (class.name.clone(), LineReport::new(class)))
+                .collect(),
+            limits: sim.limits.clone(),
+            log_hash: format!("{:016x}", sim.hash.finish()),
+            partial,
+            latencies,
+        }
+    }
+}
+
+fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
+    let stats = &sim.host.stats;
+    let mut out = BTreeMap::new();
+    sim.host.world.metrics.report(elapsed, &mut out);
+    report_latency("wake_latency", &stats.wake_latency, &mut out);
+    let cpu_time = elapsed * sim.host.machine.cpus().len() as u64;
+    let busy = stats.user_ns + stats.kernel_ns;
+    let migrations: u64 = stats.migrations.iter().sum();
+    let ipis: u64 = stats.ipis.iter().sum();
+    let mut put = |name: &str, value: f64| {
+        out.insert(name.to_string(), value);
+    };
+    put("simulated_ns", elapsed as f64);
+    put("events", stats.events as f64);
+    put("utilisation", ratio(busy, cpu_time));
+    put("kernel_share", ratio(stats.kernel_ns, busy));
+    put("policy_share", ratio(stats.policy_ns, busy));
+    put("refill_share", ratio(stats.refill_ns, busy));
+    put("idle_exit_share", ratio(stats.exiting_ns, cpu_time));
+    put("context_switches", stats.switches as f64);
+    put("preemptions", stats.preemptions as f64);
+    put("wakeups", stats.wakes as f64);
+    put("wakeups_on_cpu", stats.wakes_on_cpu as f64);
+    put("wakeups_to_idle_share", ratio(stats.wakes_idle, stats.wakes - stats.wakes_on_cpu));
+    put("forks", stats.forks as f64);
+    put("migrations", migrations as f64);
+    put("interrupts_sent", ipis as f64);
+    put("polling_wakes", stats.poll_wakes as f64);
+    put("ticks", stats.ticks as f64);
+    put("ticks_idle", stats.ticks_idle as f64);
+    put("ticks_stopped", stats.ticks_stopped as f64);
+    put("searches", stats.searches as f64);
+    put("searches_failed", stats.searches_failed as f64);
+    put("search_probes_mean", ratio(stats.search_probes, stats.searches));
+    put("search_ns_mean", ratio(stats.search_ns, stats.searches));
+    if let Some(index) = fairness(sim) {
+        put("fairness", index);
+    }
+    out
+}
+
+/// Jain's index of the CPU time of tasks of one group that lived through the whole measurement: 1 if all
+/// had the same, 1/n if one had all. Of several groups the lowest.
+fn fairness(sim: &Simulation) -> Option<f64> {
+    let since = sim.host.stats.since;
+    let mut groups: BTreeMap<u32, (u64, f64, f64)> = BTreeMap::new();
+    for task in &sim.host.tasks {
+        let whole = task.created_at <= since && task.exited_at == NEVER;
+        if whole && task.state != State::Dead {
+            let x = (task.runtime - task.run_before) as f64;
+            let (n, sum, squares) = groups.entry(task.group).or_default();
+            (*n, *sum, *squares) = (*n + 1, *sum + x, *squares + x * x);
+        }
+    }
+    let several = groups.values().filter(|(n, _, squares)| *n > 1 && *squares > 0.0);
+    several.map(|(n, sum, squares)| sum * sum / (*n as f64 * squares)).min_by(f64::total_cmp)
+}

@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What CPUs do: computing, switching, going idle.
+//!
+//! A CPU is always in one [`Phase`], which ends at `until`; one `Step` event is in the queue for it. If
+//! `until` moves later (an interrupt took time, a sibling thread became busy), the event stays where it
+//! is and is put in again when it comes too early; if `until` moves earlier, a new event with a new
+//! generation replaces it. So most changes of speed cost no queue operation.
+//!
+//! State changes of one step happen at the step's time; what the step charged passes before the next
+//! step. A wakeup that a task does at time t is thus visible from t on, while the interrupt it sends
+//! leaves after what was charged before it.
+
+use crate::event::Kind;
+use crate::ids::{Cpu, Id, Nanos, TaskId};
+use crate::policy::{StopWhy, WakeKind};
+use crate::state::{Phase, NEVER};
+use crate::task::{State, Todo};
+use crate::trace::TraceEvent;
+use crate::Simulation;
+
+/// Work and speeds have 16 fraction bits.
+pub(crate) const WORK_SHIFT: u32 = 16;
+
+impl Simulation {
+    /// Makes sure that an event comes when what the CPU does is done.
+    #[inline]
+    pub(crate) fn arm(&mut self, cpu: Cpu) {
+        let c = &mut self.host.cpus[cpu.index()];
+        if c.armed <= c.until || c.until == NEVER {
+            return;
+        }
+        c.gen = c.gen.wrapping_add(1);
+        c.armed = c.until;
+        let (until, gen) = (c.until, c.gen);
+        self.host.push(until, Kind::Step, cpu, gen);
+    }
+
+    /// Returns whether the event was not a stale one.
+    pub(crate) fn on_step(&mut self, cpu: Cpu, gen: u32) -> bool {
+        let now = self.host.now;
+        let c = &mut self.host.cpus[cpu.index()];
+        if gen != c.gen {
+            return false;
+        }
+        c.armed = NEVER;
+        if c.until > now {
+            self.arm(cpu);
+            return false;
+        }
+        match c.phase {
+            Phase::Kernel => self.proceed(cpu),
+            Phase::User => {
+                self.settle_work(cpu);
+                let curr = self.host.cpus[cpu.index()].curr.expect("a task computes");
+                debug_assert_eq!(self.host.tasks[curr.index()].work_left, 0);
+                self.host.tasks[curr.index()].todo = Todo::Next;
+                self.proceed(cpu);
+            }
+            Phase::Exiting => self.left_idle_state(cpu),
+            Phase::Entering => {
+                if self.host.cpus[cpu.index()].need_resched {
+                    self.begin(cpu);
+                    self.schedule(cpu, StopWhy::Preempted, cpu);
+                } else {
+                    self.enter_idle_now(cpu);
+                }
+            }
+            Phase::Idle => return false,
+        }
+        true
+    }
+
+    // ---- time ----
+
+    /// Ends a phase, books its time, starts another.
+    #[inline]
+    pub(crate) fn set_phase(&mut self, cpu: Cpu, phase: Phase) {
+        self.settle_time(cpu);
+        let c = &mut self.host.cpus[cpu.index()];
+        let was_busy = is_busy(c.phase);
+        c.phase = phase;
+        c.irq_ns = 0;
+        if was_busy != is_busy(phase) {
+            self.core_changed(cpu, !was_busy);
+        }
+    }
+
+    /// Books the time since the phase began, or since it was last settled.
+    pub(crate) fn settle_time(&mut self, cpu: Cpu) {
+        let now = self.host.now;
+        let c = &mut self.host.cpus[cpu.index()];
+        let span = now - c.phase_since;
+        c.phase_since = now;
+        let stats = &mut self.host.stats;
+        match c.phase {
+            Phase::User => {
+                let to_come = c.since.saturating_sub(now);
+                let irq = c.irq_ns - to_come.min(c.irq_ns);
+                c.irq_ns -= irq;
+                stats.user_ns += span - irq;
+                stats.kernel_ns += irq;
+            }
+            Phase::Kernel | Phase::Entering => stats.kernel_ns += span,
+            Phase::Exiting => stats.exiting_ns += span,
+            Phase::Idle => {
+                stats.idle_ns += span;
+                stats.idle_state_ns[usize::from(c.idle_state)] += span;
+            }
+        }
+        if is_busy(c.phase) {
+            let tier = self.host.machine.cpu(cpu).tier;
+            stats.tier_busy_ns[tier.index()] += span;
+        }
+    }
+
+    pub(crate) fn settle_all(&mut self) {
+        for i in 0..self.host.machine.cpus().len() {
+            let cpu = self.host.machine.cpus()[i];
+            self.settle_time(cpu);
+            if self.host.cpus[cpu.index()].phase == Phase::User {
+                self.settle_work(cpu);
+            }
+            let now = self.host.now;
+            if let Some(curr) = self.host.cpus[cpu.index()].curr {
+                let task = &mut self.host.tasks[curr.index()];
+                task.runtime += now.saturating_sub(task.ran_since);
+                task.ran_since = task.ran_since.max(now);
+            }
+        }
+    }
+
+    // ---- computing ----
+
+    /// Books the work done since `since`.
+    #[inline]
+    pub(crate) fn settle_work(&mut self, cpu: Cpu) {
+        let now = self.host.now;
+        let c = &mut self.host.cpus[cpu.index()];
+        if now <= c.since {
+            return;
+        }
+        let done = (now - c.since) * u64::from(c.rate);
+        c.since = now;
+        let curr = c.curr.expect("a task computes");
+        let task = &mut self.host.tasks[curr.index()];
+        // The last nanosecond is not used up as a rule.
+        let done = done.min(task.work_left);
+        task.work_left -= done;
+        task.work_done += done;
+    }
+
+    /// A thread of the core of `cpu` became busy or idle: the others change speed.
+    fn core_changed(&mut self, cpu: Cpu, busy: bool) {
+        let core = self.host.core(cpu);
+        let count = &mut self.host.core_busy[core.index()];
+        *count = if busy { *count + 1 } else { *count - 1 };
+        for i in 0..self.host.machine.core_cpus(core).len() {
+            let sibling = self.host.machine.core_cpus(core)[i];
+            if sibling != cpu && self.host.cpus[sibling.index()].phase == Phase::User {
+                self.settle_work(sibling);
+                self.set_rate(sibling);
+                self.arm(sibling);
+            }
+        }
+    }
+
+    /// Sets the speed of a CPU that computes, and when it is done.
+    fn set_rate(&mut self, cpu: Cpu) {
+        let curr = self.host.cpus[cpu.index()].curr.expect("a task computes");
+        let rate = self.rate_of(cpu, curr);
+        let work = self.host.tasks[curr.index()].work_left;
+        let c = &mut self.host.cpus[cpu.index()];
+        c.rate = rate;
+        c.until = c.since.max(self.host.now) + work.div_ceil(u64::from(rate));
+    }
+
+    /// Work per ns of a task on a CPU: the core's speed, shared with busy siblings, less what memory of
+    /// another node costs.
+    fn rate_of(&self, cpu: Cpu, task: TaskId) -> u32 {
+        let machine = &self.host.machine;
+        let at = machine.cpu(cpu);
+        let busy = usize::from(self.host.core_busy[at.core.index()]).max(1);
+        let shares = &machine.costs().smt_share_permille;
+        let share = shares[(busy - 1).min(shares.len() - 1)];
+        let speed = u64::from(self.host.cpus[cpu.index()].speed_q16) * u64::from(share) / 1000;
+        let task = &self.host.tasks[task.index()];
+        let bound = u64::from(task.memory.bound_permille);
+        if bound == 0 || at.node == task.home {
+            return (speed as u32).max(1);
+        }
+        let n = &machine.costs().n;
+        let slit = u64::from(machine.topo().distance(at.node, task.home)).saturating_sub(10);
+        let slower = bound * n.remote_memory_permille * slit / (n.line_remote_slit - 10) / 1000;
+        ((speed * 1000 / (1000 + slower)) as u32).max(1)
+    }
+
+    /// Goes on with a `Compute`. Part of what the caches lack is fetched along with it.
+    pub(crate) fn start_user(&mut self, cpu: Cpu, task: TaskId) {
+        let now = self.host.now;
+        let slowdown = self.host.machine.costs().n.refill_slowdown_permille;
+        let t = &mut self.host.tasks[task.index()];
+        if t.refill_ns > 0 {
+            let pay = t.refill_ns.min((t.work_left >> WORK_SHIFT) * slowdown / 1000);
+            t.refill_ns -= pay;
+            t.work_left += pay << WORK_SHIFT;
+            t.work_asked += pay << WORK_SHIFT;
+            self.host.stats.refill_ns += pay;
+        }
+        self.set_phase(cpu, Phase::User);
+        self.host.cpus[cpu.index()].since = now;
+        self.set_rate(cpu);
+        self.arm(cpu);
+    }
+
+    /// The current task stays in the kernel for what was charged.
+    #[inline]
+    pub(crate) fn stay_in_kernel(&mut self, cpu: Cpu) {
+        if self.host.cpus[cpu.index()].phase != Phase::Kernel {
+            self.set_phase(cpu, Phase::Kernel);
+        }
+        self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
+        self.arm(cpu);
+    }
+
+    /// The current task's kernel segment, or its computing, is done: what next?
+    pub(crate) fn proceed(&mut self, cpu: Cpu) {
+        let curr = self.host.cpus[cpu.index()].curr.expect("a task runs");
+        self.begin(cpu);
+        let task = &mut self.host.tasks[curr.index()];
+        if let Some(sleeper) = task.to_wake.pop_front() {
+            let sync = task.to_wake_sync;
+            self.wake(sleeper, Some(curr), sync);
+            self.stay_in_kernel(cpu);
+            return;
+        }
+        let resched = self.host.cpus[cpu.index()].need_resched;
+        match std::mem::replace(&mut task.todo, Todo::Next) {
+            Todo::Sleep if task.woken => {
+                task.woken = false;
+                task.todo = std::mem::replace(&mut task.after, Todo::Next);
+                self.proceed(cpu);
+            }
+            Todo::Sleep => {
+                task.todo = std::mem::replace(&mut task.after, Todo::Next);
+                self.schedule(cpu, StopWhy::Slept, cpu);
+            }
+            Todo::Exit => self.schedule(cpu, StopWhy::Exited, cpu),
+            Todo::Yield => self.schedule(cpu, StopWhy::Yielded, cpu),
+            Todo::Move(to) => {
+                task.todo = std::mem::replace(&mut task.after, Todo::Next);
+                self.schedule(cpu, StopWhy::Moved, to);
+            }
+            Todo::Resume(action) => {
+                self.act(cpu, curr, action);
+                self.after_action(cpu, curr);
+            }
+            Todo::Next if !resched => self.next_action(cpu, curr),
+            Todo::Compute if !resched => {
+                task.todo = Todo::Compute;
+                self.start_user(cpu, curr);
+            }
+            todo @ (Todo::Next | Todo::Compute) => {
+                task.todo = todo;
+                self.schedule(cpu, StopWhy::Preempted, cpu);
+            }
+        }
+    }
+
+    fn next_action(&mut self, cpu: Cpu, curr: TaskId) {
+        let action = self.host.ask_program(curr, cpu);
+        self.act(cpu, curr, action);
+        self.after_action(cpu, curr);
+    }
+
+    fn after_action(&mut self, cpu: Cpu, curr: TaskId) {
+        if self.host.charged > 0 {
+            self.standing_still = 0;
+        } else {
+            self.standing_still += 1;
+            if self.standing_still > 1_000_000 {
+                self.fail_workload(curr, "does a million things in no time at all".into());
+                return;
+            }
+        }
+        if self.host.charged == 0 && matches!(self.host.tasks[curr.index()].todo, Todo::Compute) {
+            self.standing_still = 0;
+            self.start_user(cpu, curr);
+        } else {
+            self.stay_in_kernel(cpu);
+        }
+    }
+
+    // ---- switching ----
+
+    /// Leaves the current task, if there is one, and runs the next. Continues from what has been charged.
+    /// `to` is where a task that is `Moved` goes.
+    pub(crate) fn schedule(&mut self, cpu: Cpu, why: StopWhy, to: Cpu) {
+        self.host.charge(self.host.machine.costs().n.schedule_ns);
+        self.host.cpus[cpu.index()].need_resched = false;
+        let prev = self.host.cpus[cpu.index()].curr;
+        if let Some(prev) = prev {
+            let Some((why, to)) = self.check_affinity(prev, cpu, why, to) else {
+                return;
+            };
+            self.put(prev, cpu, why, to);
+        }
+        while let Some(cookie) = self.host.cpus[cpu.index()].stops.pop() {
+            self.host.charge(2 * self.host.machine.costs().n.switch_thread_ns);
+            self.ask_policy(|policy, host| policy.stopper(host, cpu, cookie));
+        }
+        if self.ended {
+            return;
+        }
+        match self.ask_policy(|policy, host| policy.pick_next(host, cpu)) {
+            Some(next) if self.is_legal_pick(cpu, next) => self.switch_to(cpu, prev, next, why),
+            Some(_) => {}
+            None => self.go_idle(cpu, prev),
+        }
+    }
+
+    /// A task whose affinity has changed under it goes elsewhere instead of back into the queue.
+    fn check_affinity(
+        &mut self,
+        prev: TaskId,
+        cpu: Cpu,
+        why: StopWhy,
+        to: Cpu,
+    ) -> Option<(StopWhy, Cpu)> {
+        if !why.is_runnable() || self.host.task(prev).may_run_on(cpu) {
+            return Some((why, to));
+        }
+        let to = self.choose(prev, WakeKind::Affinity, None, false)?;
+        Some((StopWhy::Moved, to))
+    }
+
+    /// Calls the policy and books what it charged.
+    #[inline]
+    pub(crate) fn ask_policy<T>(
+        &mut self,
+        call: impl FnOnce(&mut dyn crate::Policy, &mut crate::policy::Host) -> T,
+    ) -> T {
+        let before = self.host.charged;
+        let answer = call(&mut *self.policy, &mut self.host);
+        self.host.stats.policy_ns += self.host.charged - before;
+        answer
+    }
+
+    fn put(&mut self, prev: TaskId, cpu: Cpu, why: StopWhy, to: Cpu) {
+        let now = self.host.now;
+        let task = &mut self.host.tasks[prev.index()];
+        task.runtime += now.saturating_sub(task.ran_since);
+        task.ran_since = now;
+        self.caches.leave(&self.host.machine, cpu, task);
+        match why {
+            StopWhy::Preempted | StopWhy::Yielded => {
+                task.state = State::Queued;
+                task.queued_at = now;
+                self.host.queued += 1;
+            }
+            StopWhy::Moved => task.state = State::Waking,
+            StopWhy::Slept => {
+                task.state = State::Sleeping;
+                self.host.stuck += usize::from(!task.timed);
+            }
+            StopWhy::Exited => {
+                task.state = State::Dead;
+                task.exited_at = now;
+                self.host.live -= 1;
+            }
+        }
+        self.ask_policy(|policy, host| policy.put_prev(host, prev, cpu, why));
+        self.host.cpus[cpu.index()].curr = None;
+        match why {
+            StopWhy::Moved => self.hand_over(prev, to, crate::policy::EnqueueWhy::Moved),
+            StopWhy::Exited => {
+                self.ask_policy(|policy, host| policy.task_dead(host, prev));
+                self.host.trace(TraceEvent::Exit { task: prev });
+                self.host.tasks[prev.index()].forget();
+                self.on_exit(prev);
+            }
+            _ => {}
+        }
+        if self.host.live > 0 && self.host.stuck == self.host.live && self.roots_left == 0 {
+            self.fail_deadlock();
+        }
+    }
+
+    fn is_legal_pick(&mut self, cpu: Cpu, next: TaskId) -> bool {
+        let policy = self.policy.name();
+        let what = match self.host.tasks.get(next.index()) {
+            None => format!("{policy} picked task {next}, which does not exist"),
+            Some(t) if t.state != State::Queued => {
+                format!("{policy} picked task {next} `{}`, which is {:?}", t.name, t.state)
+            }
+            Some(t) if !t.may_run_on(cpu) => {
+                format!("{policy} picked task {next} `{}`, which may not run here", t.name)
+            }
+            Some(_) => return true,
+        };
+        self.fail_rule(cpu, what);
+        false
+    }
+
+    fn switch_to(&mut self, cpu: Cpu, prev: Option<TaskId>, next: TaskId, why: StopWhy) {
+        let now = self.host.now;
+        self.host.queued -= 1;
+        self.host.cpus[cpu.index()].curr = Some(next);
+        let task = &mut self.host.tasks[next.index()];
+        task.state = State::Running;
+        task.cpu = cpu;
+        task.ran_since = now;
+        if prev != Some(next) {
+            if prev.is_none() {
+                self.ask_policy(|policy, host| policy.idle_exit(host, cpu));
+            }
+            self.host.stats.preemptions += u64::from(prev.is_some() && why.is_runnable());
+            self.account_switch(cpu, next);
+            self.host.trace_switch(cpu, prev, Some(next));
+        }
+        let ticks = self.policy.wants_tick(&self.host, cpu, next);
+        let c = &mut self.host.cpus[cpu.index()];
+        c.ticks_wanted = ticks;
+        c.tick_stopped = false;
+        if ticks {
+            self.arm_tick(cpu);
+        }
+        self.stay_in_kernel(cpu);
+    }
+
+    /// Charges the switch, and books migration, caches and wakeup latency.
+    fn account_switch(&mut self, cpu: Cpu, next: TaskId) {
+        let n = &self.host.machine.costs().n;
+        let space = self.host.tasks[next.index()].space;
+        let c = &mut self.host.cpus[cpu.index()];
+        let same_space = c.last_space == Some(space);
+        c.last_space = Some(space);
+        let cost = if same_space { n.switch_thread_ns } else { n.switch_ns };
+        self.host.charge(cost);
+        let (machine, at) = (&self.host.machine, self.host.now + self.host.charged);
+        let stats = &mut self.host.stats;
+        stats.switches += 1;
+        let task = &mut self.host.tasks[next.index()];
+        match task.last_ran {
+            Some(last) => {
+                let distance = machine.distance(last, cpu);
+                stats.migrations[distance as usize] += u64::from(last != cpu);
+            }
+            None => task.home = machine.cpu(cpu).node,
+        }
+        task.last_ran = Some(cpu);
+        self.caches.enter(machine, cpu, task);
+        if task.woken_at != NEVER {
+            let latency = at.saturating_sub(task.woken_at);
+            crate::metrics::record(&mut stats.wake_latency, latency);
+            task.woken_at = NEVER;
+        }
+    }
+
+    // ---- idling ----
+
+    fn go_idle(&mut self, cpu: Cpu, prev: Option<TaskId>) {
+        if prev.is_some() {
+            self.host.cpus[cpu.index()].idle_since = self.host.now;
+            self.host.trace_switch(cpu, prev, None);
+        }
+        let again = prev.is_none();
+        self.ask_policy(|policy, host| policy.idle_enter(host, cpu, again));
+        self.enter_idle(cpu);
+    }
+
+    /// Starts on the way into an idle state.
+    pub(crate) fn enter_idle(&mut self, cpu: Cpu) {
+        let stop_tick = self.choose_idle_state(cpu);
+        if stop_tick {
+            self.host.cpus[cpu.index()].tick_stopped = true;
+            self.host.stats.ticks_stopped += 1;
+            self.ask_policy(|policy, host| policy.tick_stopped(host, cpu));
+        } else if !self.host.cpus[cpu.index()].tick_stopped {
+            self.arm_tick(cpu);
+        }
+        self.host.charge(self.host.machine.costs().n.idle_enter_ns);
+        self.set_phase(cpu, Phase::Entering);
+        self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
+        self.arm(cpu);
+    }
+
+    /// Is in the idle state from now on.
+    pub(crate) fn enter_idle_now(&mut self, cpu: Cpu) {
+        self.set_phase(cpu, Phase::Idle);
+        let now = self.host.now;
+        let c = &mut self.host.cpus[cpu.index()];
+        c.until = NEVER;
+        c.state_since = now;
+    }
+
+    /// Something wakes the CPU from its idle state: it is out after the state's exit latency.
+    pub(crate) fn leave_idle_state(&mut self, cpu: Cpu) {
+        let costs = self.host.machine.costs();
+        let c = &mut self.host.cpus[cpu.index()];
+        let state = &costs.idle_states[usize::from(c.idle_state)];
+        let exit: Nanos = state.exit_ns * costs.n.idle_exit_permille / 1000;
+        c.governor.woke(self.host.now - c.state_since, state.exit_ns);
+        self.set_phase(cpu, Phase::Exiting);
+        self.host.cpus[cpu.index()].until = self.host.now + exit;
+        self.arm(cpu);
+    }
+
+    /// Out of the idle state: takes the interrupts that came, then runs something or goes back.
+    fn left_idle_state(&mut self, cpu: Cpu) {
+        self.set_phase(cpu, Phase::Kernel);
+        self.begin(cpu);
+        let mut pending = std::mem::take(&mut self.host.cpus[cpu.index()].pending);
+        for (kind, arg) in pending.drain(..) {
+            self.take_interrupt(cpu, kind, arg);
+        }
+        self.host.cpus[cpu.index()].pending = pending;
+        if self.host.cpus[cpu.index()].need_resched {
+            self.schedule(cpu, StopWhy::Preempted, cpu);
+        } else {
+            self.enter_idle(cpu);
+        }
+    }
+}
+
+/// Whether a CPU in this phase takes its share of the core.
+#[inline]
+fn is_busy(phase: Phase) -> bool {
+    matches!(phase, Phase::Kernel | Phase::User | Phase::Entering)
+}

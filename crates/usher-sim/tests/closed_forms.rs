@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Situations whose outcome is known exactly: the simulator must agree within 2 %.
+
+mod common;
+
+use common::*;
+use usher_sim::coherence::Access;
+use usher_sim::ids::LineId;
+use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
+use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::rng::Rng;
+use usher_sim::workload::Stop;
+use usher_sim::world::World;
+use usher_sim::{Cpu, Nanos, Policy, TaskId};
+
+/// Jobs that arrive at random (Poisson), each a task that works an exponential time and exits. Returns
+/// the mean time in the system.
+fn open_queue(servers: u32, arrival_mean: Nanos, service_mean: Nanos, jobs: u32, seed: u64) -> f64 {
+    let mut world = World::new();
+    let sojourn = world.new_latency("sojourn");
+    let mut rng = Rng::new(seed);
+    let mut at = 0;
+    let tasks = (0..jobs).map(|_| {
+        at += rng.exponential(arrival_mean);
+        let (start, work) = (at, rng.exponential(service_mean).max(1));
+        let mut done = false;
+        let job = move |ctx: &mut TaskCtx<'_>| {
+            if done {
+                ctx.sample(sojourn, ctx.now() - start);
+                return Action::Exit;
+            }
+            done = true;
+            Action::Compute(work)
+        };
+        TaskSpec::new("job", job).start(start)
+    });
+    let tasks = tasks.collect();
+    let machine = machine(&format!("core:{servers} pu:1"), free_costs());
+    let report = run(machine, workload(world, tasks, Stop::AllExit), seed).expect("runs");
+    report.metrics["sojourn_ns_mean"]
+}
+
+/// Mean time in the system of M/M/c: service plus Erlang C's wait.
+fn erlang_c(servers: u32, arrival_mean: f64, service_mean: f64) -> f64 {
+    let load = service_mean / arrival_mean;
+    let c = f64::from(servers);
+    let mut term = 1.0;
+    let mut sum = 0.0;
+    for k in 0..servers {
+        sum += term;
+        term *= load / f64::from(k + 1);
+    }
+    let waiting = term / (1.0 - load / c);
+    let wait_probability = waiting / (sum + waiting);
+    service_mean + wait_probability * service_mean / (c - load)
+}
+
+// Goal: queueing is right: mean time in the system of M/M/1 and M/M/4.
+// Method: 20 runs of 20,000 jobs at 60 % and 75 % load on a machine on which nothing else costs, against
+// Erlang's formula. (The discipline does not matter for the mean, as it does not know the job sizes.)
+#[test]
+fn queueing_follows_erlang() {
+    for (servers, arrival, service) in [(1, 100 * US, 60 * US), (4, 25 * US, 75 * US)] {
+        let runs = 20;
+        let sum: f64 = (0..runs).map(|s| open_queue(servers, arrival, service, 20_000, s)).sum();
+        let expected = erlang_c(servers, arrival as f64, service as f64);
+        assert_near(&format!("M/M/{servers}"), sum / runs as f64, expected, 2.0);
+    }
+}
+
+// Goal: SMT sharing: k busy threads of a core each run at the table's share, and speed changes in the
+// middle of work are accounted for.
+// Method: thread 0 works 10 ms; thread 1 joins after 2 ms and works 3 ms. Shares 1.0 and 0.6. Thread 0 does
+// 2 ms alone; thread 1 needs 3 / 0.6 = 5 ms, in which thread 0 does 3 ms; 5 ms remain: 12 ms in all.
+#[test]
+fn siblings_share_a_core() {
+    let mut costs = free_costs();
+    costs.smt_share_permille = vec![1000, 600];
+    let mut world = World::new();
+    let done = [world.new_value("first_ns"), world.new_value("second_ns")];
+    let work = [(0, 10 * MS), (2 * MS, 3 * MS)];
+    let tasks = std::iter::zip(work, done).enumerate().map(|(i, ((start, ns), done))| {
+        let mut worked = false;
+        let program = move |ctx: &mut TaskCtx<'_>| {
+            if worked {
+                ctx.set_value(done, ctx.now());
+                return Action::Exit;
+            }
+            worked = true;
+            Action::Compute(ns)
+        };
+        let cpu = std::iter::once(Cpu(i as u32)).collect();
+        TaskSpec::new("worker", program).start(start).affinity(std::sync::Arc::new(cpu))
+    });
+    let tasks = tasks.collect();
+    let machine = machine("core:1 pu:2", costs);
+    let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
+    assert_near("second", report.metrics["second_ns"], 7.0 * MS as f64, 0.01);
+    assert_near("first", report.metrics["first_ns"], 12.0 * MS as f64, 0.01);
+}
+
+/// Puts tasks where they are pinned, and does an atomic operation on one line at every yield.
+struct Hammer {
+    line: LineId,
+    queues: Vec<std::collections::VecDeque<TaskId>>,
+}
+
+impl Policy for Hammer {
+    fn name(&self) -> &str {
+        "hammer"
+    }
+    fn reasons(&self) -> &'static [&'static str] {
+        &["pinned"]
+    }
+    fn attach(&mut self, host: &mut Host) {
+        let class = host.line_class("hot");
+        self.line = host.new_line(class, None);
+        self.queues.resize(host.machine().nr_cpu_numbers(), Default::default());
+    }
+    fn select(&mut self, _host: &mut Host, wake: &WakeInfo) -> Placement {
+        Placement { cpu: wake.prev, reason: 0 }
+    }
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+        self.queues[cpu.0 as usize].push_back(task);
+        host.resched(cpu);
+    }
+    fn dequeue(&mut self, _host: &mut Host, _task: TaskId) {}
+    fn pick_next(&mut self, _host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        self.queues[cpu.0 as usize].pop_front()
+    }
+    fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
+        if why.is_runnable() {
+            host.access(self.line, Access::Rmw);
+            self.queues[cpu.0 as usize].push_back(task);
+        }
+    }
+    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
+        Some(0)
+    }
+}
+
+// Goal: a line that many CPUs write serves one transfer at a time: with N CPUs that each do an atomic
+// operation every T on their own, throughput is N / (T + L) while that is below 1 / L, and 1 / L above.
+// Method: 2 and 16 CPUs of one LLC in a loop of yields that cost 1 us, transfer 100 ns.
+#[test]
+fn a_hot_line_caps_throughput() {
+    let (think, transfer) = (1000.0, 100.0);
+    for cpus in [2u32, 32] {
+        let mut costs = free_costs();
+        costs.set("line.line_llc_ns", transfer as u64).expect("known");
+        costs.set("syscall.syscall_ns", think as u64).expect("known");
+        let mut world = World::new();
+        let yields = world.new_counter("yields");
+        let tasks = (0..cpus).map(|cpu| {
+            let program = move |ctx: &mut TaskCtx<'_>| {
+                ctx.count(yields, 1);
+                Action::Yield
+            };
+            let cpu = std::iter::once(Cpu(cpu)).collect();
+            TaskSpec::new("hammer", program).affinity(std::sync::Arc::new(cpu))
+        });
+        let workload = workload(world, tasks.collect(), Stop::At(20 * MS));
+        let policy = Box::new(Hammer { line: LineId(0), queues: Vec::new() });
+        let machine = machine(&format!("l3:1 core:{cpus} pu:1"), costs);
+        let sim = usher_sim::Simulation::new(machine, policy, workload, 1, Default::default());
+        let report = sim.expect("legal").run().expect("runs");
+        let alone = f64::from(cpus) / (think + transfer);
+        let expected = alone.min(1.0 / transfer) * 1e9;
+        assert_near(&format!("{cpus} CPUs"), report.metrics["yields_per_s"], expected, 2.0);
+        let line = &report.lines["hot"];
+        let waits = line.wait_ns as f64 / line.accesses as f64;
+        // Beyond saturation each CPU's cycle is N transfers long; what is not thinking or transfer is wait.
+        let cycle = (f64::from(cpus) * transfer).max(think + transfer);
+        assert!((waits - (cycle - think - transfer)).abs() < 0.03 * cycle, "wait {waits}");
+    }
+}

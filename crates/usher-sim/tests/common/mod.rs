@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Machines and runs for the tests.
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::BTreeMap;
+
+use usher_sim::costs::{CostNumbers, Costs};
+use usher_sim::policy::fifo::Fifo;
+use usher_sim::program::TaskSpec;
+use usher_sim::workload::{Headline, Stop};
+use usher_sim::world::World;
+use usher_sim::{Machine, Nanos, Options, Policy, Report, SimError, Simulation, Workload};
+use usher_topo::{Source, Topology};
+
+pub const US: Nanos = 1_000;
+pub const MS: Nanos = 1_000_000;
+pub const SEC: Nanos = 1_000_000_000;
+
+/// A machine from an hwloc synthetic string.
+pub fn machine(shape: &str, costs: Costs) -> Machine {
+    let raw = Source::Synthetic(shape.into()).read().expect("a legal synthetic string");
+    Machine::new(Topology::build(&raw, 64).expect("a legal topology"), costs).expect("legal costs")
+}
+
+/// Everything free, one idle state that costs nothing, no SMT penalty, ticks as rare as they get.
+pub fn free_costs() -> Costs {
+    let mut costs = Costs::builtin("generic").expect("a built-in table");
+    for name in CostNumbers::NAMES {
+        if !name.starts_with("tick.hz") && !name.ends_with("_slit") {
+            costs.set(name, 0).expect("a known name");
+        }
+    }
+    costs.set("tick.hz", 24).expect("a known name");
+    costs.smt_share_permille = vec![1000];
+    costs.idle_states.truncate(1);
+    costs.idle_states[0].exit_ns = 0;
+    costs
+}
+
+/// A workload of some root tasks.
+pub fn workload(world: World, tasks: Vec<TaskSpec>, stop: Stop) -> Workload {
+    Workload {
+        name: "test".into(),
+        parameters: BTreeMap::new(),
+        world,
+        tasks,
+        stop,
+        warmup: 0,
+        headline: Headline { metric: "events".into(), higher_is_better: false },
+        limits: Vec::new(),
+    }
+}
+
+pub fn fifo() -> Box<dyn Policy> {
+    Box::new(Fifo::default())
+}
+
+/// Runs with checks on, under `fifo`.
+pub fn run(machine: Machine, workload: Workload, seed: u64) -> Result<Report, SimError> {
+    Simulation::new(machine, fifo(), workload, seed, Options::default())?.run()
+}
+
+/// `actual` is within `percent` of `expected`.
+pub fn assert_near(what: &str, actual: f64, expected: f64, percent: f64) {
+    let error = (actual - expected).abs() / expected.abs() * 100.0;
+    assert!(error <= percent, "{what}: {actual} instead of {expected}, {error:.2} % off");
+}
