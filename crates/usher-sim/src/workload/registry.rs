@@ -299,3 +299,144 @@ fn parse_hint(key: &str, text: &str) -> Result<Option<Hint>, SimError> {
     }
     Ok(Some(hint))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Kind;
+    use super::super::testkit::{machine, run};
+    use super::*;
+
+    /// Short runs of everything.
+    const SHORT: &[(&str, &[&str])] = &[
+        ("hackbench", &["groups=2", "fds=4", "loops=20"]),
+        ("schbench", &["workers=3", "runtime=300ms", "warmup=100ms"]),
+        ("tbench", &["clients=4", "runtime=3ms", "warmup=1ms"]),
+        ("uperf", &["threads=4", "runtime=5ms", "warmup=1ms"]),
+        ("sysbench-cpu", &["threads=3", "requests=50"]),
+        ("sysbench-oltp-rw", &["threads=4", "runtime=20ms", "warmup=1ms"]),
+        ("kbuild", &["jobs=4", "objects=12", "scale_permille=10"]),
+        ("cyclictest", &["runtime=200ms"]),
+        ("pi-stress", &["groups=2", "runtime=5ms"]),
+        ("stress-ng-cyclic", &["instances=4", "runtime=5ms"]),
+        ("ffmpeg-rt", &["instances=2", "crew=2", "runtime=30ms", "cores=2"]),
+    ];
+
+    // Goal: a run depends on its seed and on nothing else; and it does depend on it.
+    // Method: every generator twice with one seed, once with another.
+    #[test]
+    fn runs_follow_their_seed() {
+        assert_eq!(SHORT.len(), WORKLOADS.len(), "every generator has a short run here");
+        for (name, pairs) in SHORT {
+            let first = run(name, pairs, 11).digest();
+            assert_eq!(first, run(name, pairs, 11).digest(), "{name}");
+            assert_ne!(first, run(name, pairs, 12).digest(), "{name}");
+        }
+    }
+
+    // Goal: the headline exists among the results, and every metric that a publication names does.
+    // Method: the results of the short runs.
+    #[test]
+    fn promised_metrics_exist() {
+        for (name, pairs) in SHORT {
+            let ran = run(name, pairs, 1);
+            let info = WORKLOADS.iter().find(|w| w.name == *name).unwrap();
+            let workload = build(name, &machine(), Params::parse(pairs.iter().copied()).unwrap()).unwrap();
+            assert!(ran.metrics.contains_key(&workload.headline.metric), "{name}: {:?}", ran.metrics);
+            for published in info.published {
+                assert!(ran.metrics.contains_key(published.ours), "{name}: {}", published.ours);
+            }
+            let first = info.published.first().unwrap();
+            assert_eq!(first.ours, workload.headline.metric, "{name}");
+            assert_eq!(first.higher_is_better, workload.headline.higher_is_better, "{name}");
+        }
+    }
+
+    // Goal: what publications call their benchmarks, parameters and metrics is understood.
+    // Method: the rows' names, one of each.
+    #[test]
+    fn published_names_are_known() {
+        for (benchmark, metric, parameter, ours) in [
+            ("uperf", "throughput-normalized", "threads=192", "bytes_per_s"),
+            ("hackbench-process", "normalized", "groups=5", "elapsed_ns"),
+            ("schbench", "p99-latency-normalized", "message_threads=15", "latency_ns_p99"),
+            ("schbench", "p99-latency-us", "workers=512", "latency_ns_p99"),
+            ("sysbench-mysql-rw", "throughput-normalized", "threads=144", "transactions_per_s"),
+            ("kbuild", "normalized", "jobs=192", "elapsed_ns"),
+            ("kbuild", "time-s", "jobs=224", "elapsed_ns"),
+            ("cyclictest", "latency-us", "stat=avg", "latency_ns_mean"),
+            ("cyclictest", "latency-us", "stat=min", "latency_ns_min"),
+            ("cyclictest", "latency-us", "stat=max", "latency_ns_max"),
+            ("hackbench", "time-s", "stat=avg", "elapsed_ns"),
+            ("sysbench-cpu-5t", "time-s", "stat=avg", "time_ns"),
+            ("tbench", "throughput-MB/s", "clients=1024", "throughput_bytes_per_s"),
+            ("ffmpeg-rt-60", "fps-change-pct", "instances=60", "frames_per_s"),
+            ("stress-ng-cyclic", "change-pct", "instances=480", "bogo_ops_per_s"),
+            ("pi_stress", "change-pct", "groups=240", "inversions_per_s"),
+        ] {
+            let Found::Generator(info, _) = find(benchmark).unwrap_or_else(|e| panic!("{e}")) else {
+                panic!("{benchmark} is a file")
+            };
+            let found = info.published(metric, parameter).map(|p| p.ours);
+            assert_eq!(found, Some(ours), "{benchmark} {metric} {parameter}");
+            let (key, _) = parameter.split_once('=').unwrap();
+            // `stat` chooses a result, not a run.
+            assert!(key == "stat" || info.figures.iter().any(|f| f.key == key), "{benchmark}: {key}");
+        }
+    }
+
+    // Goal: the tables are in order: keys once, sources given, names once.
+    // Method: go through them.
+    #[test]
+    fn tables_are_complete() {
+        let names = names();
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{name} is there twice");
+        }
+        for info in WORKLOADS {
+            for (i, figure) in info.figures.iter().enumerate() {
+                assert!(!info.figures[..i].iter().any(|f| f.key == figure.key), "{}", figure.key);
+                assert!(!figure.meaning.is_empty() && !figure.source.is_empty(), "{}", figure.key);
+                if let Kind::Count { default, low, high } = figure.kind {
+                    assert!((low..=high).contains(&default), "{} {}", info.name, figure.key);
+                }
+            }
+            for (key, _) in info.aliases.iter().flat_map(|a| a.implies) {
+                assert!(info.figures.iter().any(|f| f.key == *key), "{} implies {key}", info.name);
+            }
+        }
+    }
+
+    // Goal: unknown names and keys are refused with the nearest; a path is not taken for a name.
+    // Method: usual mistakes.
+    #[test]
+    fn mistakes_get_suggestions() {
+        let error = |name: &str, pairs: &[&str]| {
+            let params = Params::parse(pairs.iter().copied()).unwrap();
+            build(name, &machine(), params).map(|_| ()).unwrap_err().to_string()
+        };
+        assert!(error("schbnch", &[]).contains("did you mean `schbench`"));
+        assert!(error("rt-app-exmple", &[]).contains("did you mean `rt-app-example`"));
+        assert!(error("schbench", &["worker=3"]).contains("did you mean `workers`"));
+        assert!(error("rt-app-example", &["duratoin=3s"]).contains("did you mean `duration`"));
+        assert!(error("kbuild", &["jobs=0"]).contains("`jobs`"));
+        assert!(error("kbuild", &["burst_low=9s"]).contains("burst_high"));
+        assert!(error("tbench", &["hint=fork-afine"]).contains("did you mean `fork-affine`"));
+        assert!(error("tbench", &["hint=fork-affine+fork-spread"]).contains("exclude"));
+        assert!(error("tbench", &["hint.tbnch=wake-hold"]).contains("did you mean `tbench`"));
+        assert!(matches!(find("a/b"), Ok(Found::Path(_))) && matches!(find("x.json"), Ok(Found::Path(_))));
+    }
+
+    // Goal: hints reach the root tasks and what they fork, and the parameters in force are recorded.
+    // Method: a hint for all, another for one root.
+    #[test]
+    fn hints_are_inherited() {
+        let pairs = ["clients=2", "runtime=1ms", "hint=fork-spread", "hint.tbench_srv=wake-hold"];
+        let ran = run("tbench", &pairs, 1);
+        let hint = |name: &str| ran.tasks[ran.named(name)[0].index()].hint;
+        assert_eq!((hint("tbench"), hint("client")), (Hint::FORK_SPREAD, Hint::FORK_SPREAD));
+        assert_eq!((hint("tbench_srv"), hint("server")), (Hint::WAKE_HOLD, Hint::WAKE_HOLD));
+        assert_eq!(ran.parameters["hint"], "fork-spread");
+        assert_eq!(ran.parameters["clients"], "2");
+        assert_eq!(ran.parameters["read_bytes"], "11900", "defaults are recorded too");
+    }
+}

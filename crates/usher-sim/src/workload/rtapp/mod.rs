@@ -1,18 +1,103 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! rt-app files.
+//! rt-app files as workloads.
+//!
+//! ```text
+//!   text ──syntax──> keys with places ──read──> RtApp (model) ──lower──> Workload of threads (program)
+//!                                                  │
+//!                                                write ──> text
+//! ```
+//!
+//! What a file means follows rt-app's tutorial and behaviour (version 1.0 and later):
+//!
+//! | key | here |
+//! |---|---|
+//! | `run` | work that takes so many microseconds on the machine's strongest core type, alone |
+//! | `runtime` | work until so many microseconds have passed, on whatever core |
+//! | `timer` | the first use counts from the common start (plus the task's `delay`); names that begin with `unique` are one timer per thread |
+//! | `suspend`, `resume`, `sync` | as rt-app makes them of a mutex and a condition of that name: a resume that finds nobody suspended is lost |
+//! | `barrier` | all uses of a name, times instances, have to come |
+//! | `mem` | time by bytes, bound by memory; the working set grows to what is written, at most `mem_buffer_size` |
+//! | `iorun` | `/dev/null`: a system call per `mem_buffer_size`; other devices: a blocking request each |
+//! | `fork` | one thread of the named task, at most 1024 per task |
+//! | `calibration` | checked; a microsecond of work is one of the strongest core type, whatever is calibrated |
+//! | `logdir`, `log_basename`, `log_size`, `ftrace`, `gnuplot`, `lock_pages`, `frag`, `fragment` | checked; without meaning in a simulation |
+//! | `util_min`, `util_max`, `taskgroup`, `nodes_membind`, `dl-*` | not modelled: an error, unless they ask for nothing or are named in `--set ignore=` |
+//!
+//! An event's key may carry a number or a tail after `_` or `-` (`run1`, `sleep_b`). A task name that
+//! comes twice gets a number. At the end of `duration` everything stops; threads that merely wait on
+//! conditions then are counted (`waiting_at_end`), threads that have locked each other up are a deadlock.
 
+mod lower;
+mod model;
+mod program;
+mod read;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use model::{Attrs, Event, Global, Phase, Policy, Repeat, RtApp, Step, TaskDef};
+pub use syntax::Place;
+pub use write::write;
+
+use super::figures::{count, footprint, span, time, Args, Figure, Kind, US};
 use super::registry::Hints;
 use super::Workload;
-use crate::error::SimError;
+use crate::error::{nearest, SimError};
 use crate::machine::Machine;
 use crate::params::Params;
 
+/// The parameters of all rt-app files.
+pub const FIGURES: &[Figure] = &[
+    time("duration", 0, "ends the run after this time; 0: as the file says", "the file"),
+    time("warmup", 0, "time before the measurement", "rt-app has none"),
+    Figure {
+        key: "ignore",
+        kind: Kind::Text(""),
+        meaning: "keys to leave out of account, joined by commas, out of those that are not modelled",
+        source: "none",
+    },
+    time("loop_cost", US, "CPU time of rt-app itself per pass of a phase", "assumed: clock readings and log"),
+    span("runtime_step", 32 * US, "granularity of `runtime`", "rt-app: 32 us"),
+    count("mem_ns_per_kib", 60, (0, 1_000_000), "time to write one KiB of memory", "assumed: 16 GB/s"),
+    time("null_write", 300, "time of one write to /dev/null", "assumed: a system call"),
+    time("io_latency", 100 * US, "latency of a write to another device", "assumed: a SATA SSD"),
+    count("io_ns_per_kib", 2_000, (0, 1_000_000_000), "time of one KiB to another device", "assumed: 500 MB/s"),
+    footprint("footprint_kib", 32),
+];
+
+/// Reads a file's text.
+///
+/// # Errors
+/// What is wrong first, with file, line and column.
+pub fn parse(name: &str, text: &str) -> Result<RtApp, SimError> {
+    read::read(name, text, &[]).map(|reading| reading.file)
+}
+
+/// Makes a workload of a file's text.
 pub(super) fn load(
-    origin: &str,
-    _: &str,
-    _: &Machine,
-    _: &mut Params,
-    _: &mut Hints,
+    name: &str,
+    text: &str,
+    machine: &Machine,
+    params: &mut Params,
+    hints: &mut Hints,
 ) -> Result<Workload, SimError> {
-    Err(SimError::Input { origin: origin.into(), what: "rt-app files are not read yet".into() })
+    let args = Args::read(FIGURES, params, machine)?;
+    let ignore = ignored_keys(args.text("ignore"))?;
+    let reading = read::read(name, text, &ignore)?;
+    lower::lower(name, reading, &args, hints)
+}
+
+fn ignored_keys(text: &str) -> Result<Vec<&'static str>, SimError> {
+    let known = read::ignorable();
+    let words = text.split(',').filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            known.iter().copied().find(|key| *key == word).ok_or_else(|| SimError::Unknown {
+                kind: "key in parameter `ignore`".into(),
+                name: word.into(),
+                nearest: nearest(word, &known),
+            })
+        })
+        .collect()
 }
