@@ -190,6 +190,7 @@ impl Simulation {
             return Err(failure);
         }
         self.settle_all();
+        self.policy.sync_stats(&mut self.host);
         if self.checker.is_some() {
             self.check_conservation();
         }
@@ -247,6 +248,7 @@ impl Simulation {
 
     fn on_warm(&mut self) {
         self.settle_all();
+        self.policy.sync_stats(&mut self.host);
         let now = self.host.now;
         self.host.stats.reset(now);
         self.host.lines.reset_stats();

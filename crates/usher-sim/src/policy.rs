@@ -31,6 +31,7 @@ mod mask;
 mod registry;
 pub mod rt;
 pub mod scx_simple;
+pub mod usher;
 
 pub use crate::host::Host;
 pub use registry::{build, PolicyInfo, POLICIES};
@@ -211,6 +212,12 @@ pub trait Policy: Send {
     /// [`crate::host::Task::class`]). Whatever its state: sleeping, queued, or running.
     fn class_changed(&mut self, host: &mut Host, task: TaskId) {
         let _ = (host, task);
+    }
+
+    /// The counters of [`Host::count`] are about to be read or reset: a policy that counts elsewhere brings
+    /// them up to date.
+    fn sync_stats(&mut self, host: &mut Host) {
+        let _ = host;
     }
 
     /// For how long `cpu` may stay idle while `task` waits in a queue and may run there. `None`: the

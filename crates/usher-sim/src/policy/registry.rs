@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{fifo, rt, scx_simple, Policy};
+use super::{fifo, rt, scx_simple, usher, Policy};
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
@@ -19,6 +19,11 @@ pub struct PolicyInfo {
 
 /// All of them. A new policy adds its line here.
 pub const POLICIES: &[PolicyInfo] = &[
+    PolicyInfo {
+        name: "usher",
+        about: "the placement core of the kernel scheduler, itself",
+        make: |params| Ok(Box::new(usher::Usher::new(params)?)),
+    },
     PolicyInfo {
         name: "fifo",
         about: "one queue for all CPUs; the example of docs/POLICY.md",

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! usher: the placement core itself, the very C of the kernel scheduler, as a policy.
+//!
+//! This file is the host of the core on a modelled machine, as `bpf/main.bpf.c` is its host in a kernel,
+//! and does the same things in the same order:
+//!
+//! 1. A wakeup asks the core. A claimed CPU gets the task into its local queue and is woken.
+//! 2. Otherwise the task waits in the queue of an LLC, ordered by virtual time; a task that may run on one
+//!    CPU only waits in that CPU's own queue. Then the core looks once more for an idle CPU to send there.
+//! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
+//!    others that the core names.
+//! 4. A task that ran for a slice while somebody waits queues again.
+//!
+//! The core runs in its traced environment: every access that it makes to shared memory is charged as an
+//! access to that very line. Its plain instructions are charged as measured natively
+//! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use usher_core::{AccessKind, CidSet, Core, Event, Granularity, Query, Reason, Request, Settings};
+use usher_core::{Statistics, Tables, Tiers, Vtime, Wake};
+use usher_topo::Topology;
+
+use super::fair::weight;
+use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
+use crate::coherence::Access;
+use crate::cpuset::CpuSet;
+use crate::error::SimError;
+use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
+use crate::params::Params;
+
+/// Plain instructions of a decision, its cache hits included: a whole `place()` that finds prev idle takes
+/// 20 to 40 ns natively, of which the two atomics are charged apart (`docs/BENCHMARKS.md`).
+const PLACE_NS: Nanos = 20;
+/// The same for an idle transition.
+const IDLE_NS: Nanos = 8;
+/// Translation of a callback at the kernel's edge: entering the program, finding the CPU's cid.
+const CALLBACK_NS: Nanos = 25;
+/// Inserting into or taking from a queue that is ordered by virtual time, under its lock.
+const QUEUE_NS: Nanos = 60;
+/// A CPU that was told to look does so within an interrupt and the deepest idle state's exit.
+const IDLE_BOUND_NS: Nanos = 5_000_000;
+
+/// Tasks ordered by virtual time, first come first served among equals.
+#[derive(Default)]
+struct Queue {
+    tasks: BTreeMap<(Vtime, u64), TaskId>,
+    line: LineId,
+}
+
+/// What the policy knows of a task.
+#[derive(Clone, Default)]
+struct Known {
+    vtime: Vtime,
+    /// What `select` decided: a claimed CPU.
+    claimed: Option<Cpu>,
+    /// Where it waits.
+    place: Place,
+    /// Runtime when it was last charged.
+    charged: Nanos,
+    /// Its allowed set in cid order, if it may not run everywhere, and what it was made from.
+    allowed: Option<(Arc<CpuSet>, Box<CidSet>)>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Nowhere,
+    Local(Cpu),
+    Own(Cid, (Vtime, u64)),
+    Llc(Llc, (Vtime, u64)),
+}
+
+/// See the module.
+pub struct Usher {
+    settings: Settings,
+    shard_width: Option<u32>,
+    /// Made by `attach`, as everything below.
+    core: Option<Core>,
+    region: RegionId,
+    local: Vec<VecDeque<TaskId>>, // by cpu
+    own: Vec<Queue>,              // by cid
+    llc: Vec<Queue>,
+    cids: Vec<Cid>, // by cpu
+    cpus: Vec<Cpu>, // by cid
+    llc_of: Vec<Llc>, // by cid
+    since: Vec<Nanos>, // by cpu: the current task's runtime when it was picked
+    tasks: Vec<Known>,
+    seq: u64,
+    events: Vec<StatId>,
+    reported: Statistics,
+}
+
+impl Usher {
+    /// With the parameters `granularity`, `shard-width` and `slice`.
+    ///
+    /// # Errors
+    /// A value out of range.
+    pub fn new(params: &mut Params) -> Result<Usher, SimError> {
+        let names = Granularity::ALL.iter().map(|g| g.as_str()).collect::<Vec<_>>();
+        let granularity = params.choice("granularity", Granularity::Shard.as_str(), &names)?;
+        let granularity = granularity.parse().expect("one of the names given");
+        let settings = Settings {
+            granularity,
+            slice_ns: params.duration("slice", Settings::default().slice_ns)?.max(1000),
+            ..Settings::default()
+        };
+        let width = params.u64("shard-width", 64, 1..=64)? as u32;
+        Ok(Usher {
+            settings,
+            shard_width: (width != 64).then_some(width),
+            core: None,
+            region: RegionId::default(),
+            local: Vec::new(),
+            own: Vec::new(),
+            llc: Vec::new(),
+            cids: Vec::new(),
+            cpus: Vec::new(),
+            llc_of: Vec::new(),
+            since: Vec::new(),
+            tasks: Vec::new(),
+            seq: 0,
+            events: Vec::new(),
+            reported: Statistics::default(),
+        })
+    }
+
+    /// Calls the core and charges what it touched.
+    fn call<T>(&mut self, host: &mut Host, ns: Nanos, f: impl FnOnce(&mut Core) -> T) -> T {
+        let core = self.core.as_mut().expect("attached");
+        host.charge(ns);
+        let result = f(core);
+        for access in core.accesses() {
+            let kind = match access.kind() {
+                AccessKind::Read => Access::Read,
+                AccessKind::Write => Access::Write,
+                AccessKind::Rmw => Access::Rmw,
+                AccessKind::Barrier => continue,
+                AccessKind::Queued => {
+                    let llc = access.queue().expect("a queue's access names its LLC");
+                    host.access(self.llc[llc.index()].line, Access::Read);
+                    continue;
+                }
+            };
+            host.access_raw(self.region, access.offset(), kind);
+        }
+        let lost = core.clear_accesses();
+        debug_assert_eq!(lost, 0, "the core's log was too small");
+        result
+    }
+
+    fn cid(&self, cpu: Cpu) -> Cid {
+        self.cids[cpu.index()]
+    }
+
+    /// The allowed set of a task in cid order; `None`: everywhere.
+    fn allowed(&mut self, host: &Host, task: TaskId) {
+        let t = host.task(task);
+        let known = &mut self.tasks[task.index()];
+        if t.nr_allowed() as usize >= host.machine().cpus().len() {
+            known.allowed = None;
+            return;
+        }
+        if let Some((from, _)) = &known.allowed {
+            if Arc::ptr_eq(from, t.allowed()) {
+                return;
+            }
+        }
+        let online = host.machine().online().and(t.allowed());
+        let set = online.iter().map(|cpu| self.cids[cpu.index()]).collect();
+        known.allowed = Some((t.allowed().clone(), Box::new(set)));
+    }
+
+    /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
+    fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
+        let llc = self.llc_of[cid.index()];
+        let vtime = self.tasks[task.index()].vtime;
+        let vtime = self.call(host, 0, |core| core.vtime_enter(vtime, llc));
+        self.seq += 1;
+        let key = (vtime, self.seq);
+        self.tasks[task.index()].vtime = vtime;
+        if host.task(task).nr_allowed() == 1 {
+            self.tasks[task.index()].place = Place::Own(cid, key);
+            insert(host, &mut self.own[cid.index()], key, task);
+            if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
+                host.resched(cpu);
+            }
+            return;
+        }
+        self.tasks[task.index()].place = Place::Llc(llc, key);
+        insert(host, &mut self.llc[llc.index()], key, task);
+        self.tell_length(llc);
+        self.allowed(host, task);
+        let allowed = self.tasks[task.index()].allowed.take();
+        let query = Query {
+            allowed: allowed.as_ref().map(|(_, set)| &**set),
+            ..Query::any(cid, from)
+        };
+        let idle = self.call(host, PLACE_NS, |core| {
+            core.queue_fill(llc);
+            core.look(&query)
+        });
+        self.tasks[task.index()].allowed = allowed;
+        self.send(host, idle);
+        self.rescue(host);
+    }
+
+    /// Makes a claimed CPU look into the queues.
+    fn send(&mut self, host: &mut Host, cid: Option<Cid>) {
+        if let Some(cid) = cid {
+            host.resched(self.cpus[cid.index()]);
+        }
+    }
+
+    /// At the end of every callback that searched, took from a queue or left idle, as `rescue()` in
+    /// `bpf/main.bpf.c`.
+    fn rescue(&mut self, host: &mut Host) {
+        let by = self.cid(host.this_cpu());
+        let idle = self.call(host, 0, |core| core.rescue(by));
+        self.send(host, idle);
+    }
+
+    fn tell_length(&mut self, llc: Llc) {
+        let length = self.llc[llc.index()].tasks.len() as u64;
+        self.core.as_mut().expect("attached").set_queued(llc, length);
+    }
+
+    /// Takes the first task of an LLC's queue that may run on a CPU. Retires the queue if it is empty.
+    fn take_llc(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
+        let cid = self.cid(cpu);
+        let queue = &mut self.llc[llc.index()];
+        let found = take(host, queue, cpu);
+        if found.is_some() {
+            self.tell_length(llc);
+            self.call(host, 0, |core| core.queue_taken(cid, llc));
+        } else if queue.tasks.is_empty() {
+            self.call(host, IDLE_NS, |core| core.queue_retire(llc, cid));
+        }
+        found
+    }
+
+    /// Takes from a CPU's own queue and those that the core names, in the order of the module's rule 3.
+    fn find_work(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        let cid = self.cid(cpu);
+        let own_first = self.call(host, 0, |core| core.pinned_turn(cid));
+        if own_first {
+            if let Some(task) = self.take_own(host, cid, cpu) {
+                return Some(task);
+            }
+        }
+        let mut walk = self.core.as_ref().expect("attached").walk(cid);
+        let mut first = true;
+        while let Some(llc) = self.call(host, 0, |core| core.walk_next(&mut walk)) {
+            if first && !own_first && llc != self.llc_of[cid.index()] {
+                if let Some(task) = self.take_own(host, cid, cpu) {
+                    return Some(task);
+                }
+            }
+            first = false;
+            if let Some(task) = self.take_llc(host, llc, cpu) {
+                return Some(task);
+            }
+        }
+        if own_first {
+            return None;
+        }
+        self.take_own(host, cid, cpu)
+    }
+
+    fn take_own(&mut self, host: &mut Host, cid: Cid, cpu: Cpu) -> Option<TaskId> {
+        let queue = &mut self.own[cid.index()];
+        if queue.tasks.is_empty() {
+            return None;
+        }
+        take(host, queue, cpu)
+    }
+
+    /// Whether somebody waits for this CPU, or in its LLC's queue.
+    fn waiting(&self, cpu: Cpu) -> bool {
+        let cid = self.cid(cpu);
+        !self.local[cpu.index()].is_empty()
+            || !self.own[cid.index()].tasks.is_empty()
+            || !self.llc[self.llc_of[cid.index()].index()].tasks.is_empty()
+    }
+}
+
+fn insert(host: &mut Host, queue: &mut Queue, key: (Vtime, u64), task: TaskId) {
+    let taken = host.lock(queue.line);
+    host.charge(QUEUE_NS);
+    queue.tasks.insert(key, task);
+    host.unlock(queue.line, taken);
+}
+
+fn take(host: &mut Host, queue: &mut Queue, cpu: Cpu) -> Option<TaskId> {
+    let taken = host.lock(queue.line);
+    let key = queue.tasks.iter().find(|(_, &t)| host.task(t).may_run_on(cpu)).map(|(&key, _)| key);
+    let task = key.and_then(|key| queue.tasks.remove(&key));
+    if task.is_some() {
+        host.charge(QUEUE_NS);
+    }
+    host.unlock(queue.line, taken);
+    task
+}
+
+/// The kernel's weight of a sched_ext task: 100 is nice 0.
+fn scx_weight(host: &Host, task: TaskId) -> u32 {
+    let weight = weight::of(host.task(task).class()) * 100 / weight::NICE_0;
+    weight.clamp(1, 10_000) as u32
+}
+
+const REASONS: [&str; Reason::COUNT] = {
+    let mut names = [""; Reason::COUNT];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = Reason::ALL[i].as_str();
+        i += 1;
+    }
+    names
+};
+
+impl Policy for Usher {
+    fn name(&self) -> &str {
+        "usher"
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &REASONS
+    }
+
+    fn attach(&mut self, host: &mut Host) {
+        let machine = host.machine().clone();
+        let narrow = self.shard_width.map(|width| {
+            Topology::build(&machine.topo().to_raw(), width).expect("it was built before, only wider")
+        });
+        let topo = narrow.as_ref().unwrap_or(machine.topo());
+        let tables = Tables::from(topo);
+        let core = Core::traced(&tables, &self.settings).expect("topologies are checked");
+        let bytes = usher_core::bytes_needed(&tables, &self.settings).expect("topologies are checked");
+        let class = host.line_class("usher-shared");
+        self.region = host.new_region(class, bytes as u64, None);
+        let idle = host.line_class("usher-idle");
+        for (i, shard) in topo.shards().iter().enumerate() {
+            let offset = core.idle_word_offset(Id::from_index(i));
+            let line = host.region_line(self.region, offset);
+            host.describe_line(line, idle, Some(shard.node));
+        }
+        self.cids = vec![Cid::from_index(0); machine.nr_cpu_numbers()];
+        for &cpu in machine.cpus() {
+            self.cids[cpu.index()] = machine.cpu(cpu).cid;
+        }
+        self.cpus = topo.cids().iter().map(|c| c.cpu).collect();
+        self.llc_of = topo.cids().iter().map(|c| c.llc).collect();
+        self.local = vec![VecDeque::new(); machine.nr_cpu_numbers()];
+        self.since = vec![0; machine.nr_cpu_numbers()];
+        let class = host.line_class("usher-queue");
+        let mut queues = |n| {
+            let lines = host.new_lines(class, n);
+            lines.into_iter().map(|line| Queue { line, ..Queue::default() }).collect()
+        };
+        self.own = queues(topo.nr_cids());
+        self.llc = queues(topo.llcs().len());
+        self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
+        self.core = Some(core);
+    }
+
+    fn task_new(&mut self, _host: &mut Host, task: TaskId, _parent: Option<TaskId>) {
+        if self.tasks.len() <= task.index() {
+            self.tasks.resize_with(task.index() + 1, Known::default);
+        }
+        self.tasks[task.index()] = Known::default();
+    }
+
+    fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
+        self.allowed(host, wake.task);
+        let allowed = self.tasks[wake.task.index()].allowed.take();
+        let request = Request {
+            allowed: allowed.as_ref().map(|(_, set)| &**set),
+            wake: match wake.kind {
+                WakeKind::Fork => Wake::Fork,
+                _ if wake.sync => Wake::Sync,
+                _ => Wake::Wake,
+            },
+            prev: self.cid(wake.prev),
+            waker: self.cid(host.this_cpu()),
+            tiers: Tiers::ANY,
+        };
+        let before = host.now();
+        let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
+        host.note_search(1, host.now() - before, decision.claimed);
+        self.rescue(host);
+        let cpu = self.cpus[decision.cid.index()];
+        let known = &mut self.tasks[wake.task.index()];
+        known.allowed = allowed;
+        known.claimed = decision.claimed.then_some(cpu);
+        Placement { cpu, reason: decision.reason.index() as u16 }
+    }
+
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+        let known = &mut self.tasks[task.index()];
+        if known.claimed.take() == Some(cpu) {
+            known.place = Place::Local(cpu);
+            self.local[cpu.index()].push_back(task);
+            host.resched(cpu);
+        } else {
+            self.queue(host, task, cpu);
+        }
+    }
+
+    fn dequeue(&mut self, host: &mut Host, task: TaskId) {
+        match std::mem::take(&mut self.tasks[task.index()].place) {
+            Place::Nowhere => {}
+            Place::Local(cpu) => self.local[cpu.index()].retain(|&t| t != task),
+            Place::Own(cid, key) => {
+                self.own[cid.index()].tasks.remove(&key);
+            }
+            Place::Llc(llc, key) => {
+                let taken = host.lock(self.llc[llc.index()].line);
+                self.llc[llc.index()].tasks.remove(&key);
+                host.unlock(self.llc[llc.index()].line, taken);
+                self.tell_length(llc);
+            }
+        }
+    }
+
+    fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        host.charge(CALLBACK_NS);
+        let task = match self.local[cpu.index()].pop_front() {
+            Some(task) => task,
+            None => {
+                let task = self.find_work(host, cpu);
+                self.rescue(host);
+                task?
+            }
+        };
+        self.tasks[task.index()].place = Place::Nowhere;
+        self.since[cpu.index()] = host.runtime(task);
+        Some(task)
+    }
+
+    fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
+        host.charge(CALLBACK_NS);
+        let llc = self.llc_of[self.cid(cpu).index()];
+        let ran = host.runtime(task) - self.tasks[task.index()].charged;
+        let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
+        let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, llc, ran, weight));
+        let known = &mut self.tasks[task.index()];
+        known.vtime = vtime;
+        known.charged += ran;
+        if why.is_runnable() {
+            self.queue(host, task, cpu);
+        }
+    }
+
+    fn tick(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
+        let ran = host.runtime(curr) - self.since[cpu.index()];
+        if ran >= self.settings.slice_ns && self.waiting(cpu) {
+            host.resched(cpu);
+        }
+    }
+
+    fn idle_enter(&mut self, host: &mut Host, cpu: Cpu, again: bool) {
+        let cid = self.cid(cpu);
+        let look = self.call(host, CALLBACK_NS + IDLE_NS, |core| {
+            let work = if again { core.idle_again(cid) } else { core.idle_enter(cid) };
+            work && core.test_and_clear(cid)
+        });
+        if look {
+            host.resched(cpu);
+        }
+    }
+
+    fn idle_exit(&mut self, host: &mut Host, cpu: Cpu) {
+        let cid = self.cid(cpu);
+        self.call(host, CALLBACK_NS + IDLE_NS, |core| core.idle_exit(cid));
+        self.rescue(host);
+    }
+
+    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
+        Some(IDLE_BOUND_NS)
+    }
+
+    fn sync_stats(&mut self, host: &mut Host) {
+        let counts = self.core.as_ref().expect("attached").statistics();
+        let new = counts.since(&self.reported);
+        for ((_, n), &stat) in new.events().zip(&self.events) {
+            host.count(stat, n);
+        }
+        self.reported = counts;
+    }
+}
