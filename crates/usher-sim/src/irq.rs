@@ -160,6 +160,7 @@ impl Simulation {
                 self.host.stats.ticks_idle += 1;
                 c.governor.tick_woke();
                 if !c.tick_stopped {
+                    self.ask_policy(|policy, host| policy.idle_tick(host, cpu));
                     self.arm_tick(cpu);
                 }
             }

@@ -170,6 +170,12 @@ pub trait Policy: Send {
         let _ = (host, cpu, curr);
     }
 
+    /// The tick of an idle CPU that has not been stopped (see [`Policy::tick_stopped`]). Call
+    /// [`Host::resched`] on `cpu` if there is something to run now.
+    fn idle_tick(&mut self, host: &mut Host, cpu: Cpu) {
+        let _ = (host, cpu);
+    }
+
     /// Whether `cpu`, which is about to run `task`, needs ticks. A policy that says no gets none until
     /// the next task is picked.
     fn wants_tick(&self, host: &Host, cpu: Cpu, task: TaskId) -> bool {
