@@ -100,6 +100,20 @@ pub(crate) fn parse_mask(mask: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
+/// Formats numbers as a mask of at least `bits` bits, as the kernel does: `00000001,0000000f`.
+pub(crate) fn format_mask(numbers: &[u32], bits: usize) -> String {
+    let mut words = vec![0u32; bits.div_ceil(32).max(1)];
+    for number in numbers {
+        words[*number as usize / 32] |= 1 << (number % 32);
+    }
+    let words: Vec<String> = words
+        .iter()
+        .rev()
+        .map(|word| format!("{word:08x}"))
+        .collect();
+    words.join(",")
+}
+
 /// Formats numbers as the kernel does, runs compressed: `0-3,8`. Order and repeats do not matter.
 pub fn format_cpulist(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut sorted: Vec<u32> = numbers.into_iter().collect();

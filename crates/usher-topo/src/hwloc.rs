@@ -4,7 +4,7 @@
 //! The file is a tree of objects. From the way to each PU its package, die, caches, groups and core are
 //! read off; what becomes of them is as for [synthetic strings](crate::synthetic). A NUMA node's
 //! `cpuset` says which CPUs are local to it: a CPU belongs to the node with the smallest set that holds
-//! it, the first of them in the file where sets are equal (that is DRAM rather than HBM), and the other
+//! it, the lowest number where sets are equal (DRAM is numbered before HBM and CXL memory), and the other
 //! nodes are of memory only. CPUs of the machine's `complete_cpuset` without a PU are offline.
 //!
 //! Capacity is the kind's `LinuxCapacity`; without any, the ratio of the highest `FrequencyMaxMHz` of
@@ -84,7 +84,7 @@ struct Reader<'a> {
 struct Above {
     package: Option<u32>,
     die: Option<u32>,
-    /// Level and number of the highest data cache above L1 so far, which is the outermost.
+    /// Level and number of the highest data cache above L1.
     llc: Option<(u32, u32)>,
     l2: Option<u32>,
     /// The innermost group below the LLC.
@@ -258,7 +258,10 @@ impl<'a> Reader<'a> {
                     .and_then(|kind| kind.strip_suffix("Cache"));
                 let level = level.and_then(|level| level.parse::<u32>().ok());
                 if let Some(level) = level.filter(|level| *level >= 2) {
-                    above.llc = above.llc.or(Some((level, label)));
+                    if above.llc.is_none_or(|(highest, _)| highest < level) {
+                        above.llc = Some((level, label));
+                        above.group = None;
+                    }
                     if level == 2 {
                         above.l2 = Some(label);
                     }
@@ -393,9 +396,8 @@ fn assemble(
             .enumerate()
             .map(|(place, ((cpu, above), kind))| {
                 let local = found.nodes.iter().filter(|node| node.local.contains(cpu));
-                let node = local
-                    .min_by_key(|node| node.local.len())
-                    .or(found.nodes.first());
+                let closest = local.min_by_key(|node| (node.local.len(), node.id));
+                let node = closest.or(found.nodes.first());
                 RawCpu {
                     cpu: Cpu(*cpu),
                     package: above

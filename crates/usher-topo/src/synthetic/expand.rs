@@ -99,6 +99,9 @@ fn llc_level(tree: &Tree) -> usize {
 }
 
 fn cluster_level(tree: &Tree, llc: usize) -> Option<usize> {
+    if !matches!(tree.levels[llc].kind, Kind::Cache(_)) {
+        return None;
+    }
     let l2 = tree
         .find(|kind| kind == Kind::Cache(2))
         .filter(|level| *level > llc);

@@ -17,7 +17,7 @@
 //!   above it (`[numa] [numa]`) are nodes of memory only. Without any, there is one node.
 //! - **LLC**: the highest cache above L1 that holds data. Without one: the die, else the package, else
 //!   the machine (levels intersect, so never more than a node).
-//! - **cluster**: the L2 if the LLC is higher; else the innermost group below the LLC.
+//! - **cluster**: the L2 if the LLC is a higher cache; else the innermost group below that cache.
 //! - **core**: each `pu` is a core of its own if there is no core level.
 //!
 //! A string says nothing about distances (10 and 20 are assumed), capacities or offline CPUs.

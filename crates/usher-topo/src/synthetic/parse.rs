@@ -7,6 +7,8 @@ use crate::error::TopoError;
 /// The type of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// The implied outermost level.
+    Machine,
     Package,
     Numa,
     Die,
@@ -38,10 +40,10 @@ pub(super) struct Attributes {
     pub(super) indexes: Option<String>,
 }
 
-/// The levels from the outside in. The first is the machine: a group of one.
+/// The levels from the outside in. The first is the machine.
 pub(super) fn levels(text: &str) -> Result<Vec<Level>, TopoError> {
     let machine = Level {
-        kind: Kind::Group,
+        kind: Kind::Machine,
         arity: 1,
         attributes: Attributes::default(),
         attached: Vec::new(),

@@ -5,16 +5,17 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-use crate::cpulist::format_cpulist;
+use crate::cpulist::{format_cpulist, format_mask};
 use crate::error::TopoError;
-use crate::ids::{Cid, CidRange, Id, Package};
+use crate::ids::{Cid, CidRange, Id};
 use crate::topology::{CidInfo, Topology};
 
 /// What the kernel shows as `cluster_id` of a CPU in no cluster.
 const NO_CLUSTER: u32 = 65535;
 
 /// Writes the machine as `dir/sys/devices/system/...`. Reading it back gives the same topology, but for
-/// names, `cpu_power` and speeds of core types, which sysfs has no place for.
+/// names, `cpu_power` and speeds of core types, which sysfs has no place for, and parts of a KiB of
+/// memory.
 ///
 /// # Errors
 /// The directory exists and holds a `sys` already, or a file cannot be written.
@@ -42,20 +43,30 @@ pub fn write(topo: &Topology, dir: &Path) -> Result<(), TopoError> {
     write_nodes(topo, &system)
 }
 
-/// Writes one file, its directory first.
+/// Writes one file, and the directories above it if they are missing.
 fn put(path: &Path, content: impl ToString) -> Result<(), TopoError> {
-    let error = |source| TopoError::Io {
+    let content = content.to_string() + "\n";
+    let written = fs::write(path, &content).or_else(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return Err(error);
+        }
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, &content)
+    });
+    written.map_err(|source| TopoError::Io {
         path: path.into(),
         source,
-    };
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).map_err(error)?;
-    }
-    fs::write(path, content.to_string() + "\n").map_err(error)
+    })
 }
 
-fn list(topo: &Topology, cids: CidRange) -> String {
-    format_cpulist(topo.cpus_in(cids).iter().map(|cpu| cpu.0))
+/// Writes a set of CPUs twice, as the kernel does: as a list, and as a mask for older tools.
+fn put_cpus(topo: &Topology, list: &Path, mask: &Path, cpus: &[u32]) -> Result<(), TopoError> {
+    put(list, format_cpulist(cpus.iter().copied()))?;
+    put(mask, format_mask(cpus, topo.nr_cpu_numbers()))
+}
+
+fn numbers(topo: &Topology, cids: CidRange) -> Vec<u32> {
+    topo.cpus_in(cids).iter().map(|cpu| cpu.0).collect()
 }
 
 fn write_lists(topo: &Topology, system: &Path) -> Result<(), TopoError> {
@@ -71,22 +82,34 @@ fn write_lists(topo: &Topology, system: &Path) -> Result<(), TopoError> {
 }
 
 fn write_topology(topo: &Topology, info: &CidInfo, dir: &Path) -> Result<(), TopoError> {
-    let core = list(topo, topo[info.core].cids);
-    let package = |package: Package| {
-        let cids = topo[package].cids.iter();
-        format_cpulist(cids.map(|cid| topo.cpu_of(*cid).0))
-    };
     put(&dir.join("physical_package_id"), topo[info.package].id)?;
     put(&dir.join("core_id"), info.core)?;
-    put(&dir.join("core_cpus_list"), &core)?;
-    put(&dir.join("thread_siblings_list"), &core)?;
-    put(&dir.join("package_cpus_list"), package(info.package))?;
-    let (id, cluster) = match info.cluster {
-        Some(cluster) => (cluster.0, list(topo, topo[cluster].cids)),
-        None => (NO_CLUSTER, core),
+    let core = numbers(topo, topo[info.core].cids);
+    let package: Vec<u32> = topo[info.package]
+        .cids
+        .iter()
+        .map(|cid| topo.cpu_of(*cid).0)
+        .collect();
+    let (cluster_id, cluster) = match info.cluster {
+        Some(cluster) => (cluster.0, numbers(topo, topo[cluster].cids)),
+        None => (NO_CLUSTER, core.clone()),
     };
-    put(&dir.join("cluster_id"), id)?;
-    put(&dir.join("cluster_cpus_list"), cluster)
+    put(&dir.join("cluster_id"), cluster_id)?;
+    for (name, cpus) in [
+        ("core_cpus", &core),
+        ("thread_siblings", &core),
+        ("package_cpus", &package),
+        ("core_siblings", &package),
+        ("cluster_cpus", &cluster),
+    ] {
+        put_cpus(
+            topo,
+            &dir.join(format!("{name}_list")),
+            &dir.join(name),
+            cpus,
+        )?;
+    }
+    Ok(())
 }
 
 fn write_caches(topo: &Topology, cid: Cid, dir: &Path) -> Result<(), TopoError> {
@@ -109,7 +132,13 @@ fn write_caches(topo: &Topology, cid: Cid, dir: &Path) -> Result<(), TopoError> 
         put(&dir.join("level"), level)?;
         put(&dir.join("type"), kind)?;
         put(&dir.join("id"), id)?;
-        put(&dir.join("shared_cpu_list"), list(topo, cids))?;
+        let cpus = numbers(topo, cids);
+        put_cpus(
+            topo,
+            &dir.join("shared_cpu_list"),
+            &dir.join("shared_cpu_map"),
+            &cpus,
+        )?;
     }
     Ok(())
 }
@@ -129,7 +158,8 @@ fn write_nodes(topo: &Topology, system: &Path) -> Result<(), TopoError> {
     }
     for node in topo.nodes() {
         let dir = dir.join(format!("node{}", node.id));
-        put(&dir.join("cpulist"), list(topo, node.cids))?;
+        let cpus = numbers(topo, node.cids);
+        put_cpus(topo, &dir.join("cpulist"), &dir.join("cpumap"), &cpus)?;
         let row: Vec<String> = node.distances.iter().map(u32::to_string).collect();
         put(&dir.join("distance"), row.join(" "))?;
         if let Some(bytes) = node.memory_bytes {
