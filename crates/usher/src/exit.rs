@@ -4,22 +4,32 @@
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use usher_lab::LabError;
+use usher_sim::case::MachineError;
+use usher_sim::SimError;
 use usher_topo::TopoError;
 
 /// What a command's exit code says. Clap's own usage errors are [`Code::WrongUse`] too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// All is well.
-    Fine = 0,
+    Fine,
     /// The command line or a file that it names is wrong.
-    WrongUse = 2,
+    WrongUse,
     /// The environment lacks something.
-    Environment = 3,
+    Environment,
+    /// Another code: that of a command run for the user, or one that a library chose.
+    Other(u8),
 }
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
-        Self::from(code as u8)
+        Self::from(match code {
+            Code::Fine => 0,
+            Code::WrongUse => 2,
+            Code::Environment => 3,
+            Code::Other(code) => code,
+        })
     }
 }
 
@@ -41,6 +51,37 @@ impl From<TopoError> for Failure {
         };
         Self {
             code,
+            error: error.into(),
+        }
+    }
+}
+
+impl From<SimError> for Failure {
+    fn from(error: SimError) -> Self {
+        let code = match error {
+            SimError::Deadlock { .. } | SimError::Violation { .. } => Code::Other(1),
+            _ => Code::WrongUse,
+        };
+        Self {
+            code,
+            error: error.into(),
+        }
+    }
+}
+
+impl From<MachineError> for Failure {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Topology(error) => error.into(),
+            MachineError::Costs(error) => error.into(),
+        }
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        Self {
+            code: Code::Other(error.exit_code()),
             error: error.into(),
         }
     }

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use usher_lab::cache::Cache;
 use usher_lab::lab::{self, Comparison, Request};
 use usher_lab::proto::Frame;
@@ -12,11 +12,13 @@ use usher_lab::scheduler::Scheduler;
 use usher_lab::shape::Shape;
 use usher_lab::{fetch, kernel, report, LabError};
 
+use crate::exit::{Code, Failure};
+
 /// Boot real kernels in emulated machines and run real programs under different schedulers.
 ///
 /// Times in an emulated guest show function and relative cost, never the speed of real hardware.
-#[derive(Debug, Args)]
-pub struct LabArgs {
+#[derive(clap::Args, Debug)]
+pub struct Args {
     #[command(subcommand)]
     command: LabCommand,
 }
@@ -38,7 +40,7 @@ enum LabCommand {
     Fetch,
 }
 
-#[derive(Debug, Args)]
+#[derive(clap::Args, Debug)]
 struct GuestArgs {
     /// The guest's CPUs: nodes, LLCs per node, cores per LLC, threads per core.
     #[arg(long, value_name = "SHAPE", default_value = "2n2l2c2t")]
@@ -93,7 +95,7 @@ struct GuestArgs {
     command: Vec<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(clap::Args, Debug)]
 struct RunArgs {
     /// eevdf, usher, scx_NAME or a path, each but eevdf with options after a colon.
     #[arg(long, value_name = "SCHEDULER", default_value = "usher")]
@@ -102,7 +104,7 @@ struct RunArgs {
     guest: GuestArgs,
 }
 
-#[derive(Debug, Args)]
+#[derive(clap::Args, Debug)]
 struct CompareArgs {
     /// Schedulers, separated by commas; effects are against the first.
     #[arg(long, value_name = "A,B,...", default_value = "eevdf,usher")]
@@ -123,7 +125,7 @@ struct CompareArgs {
     guest: GuestArgs,
 }
 
-#[derive(Debug, Args)]
+#[derive(clap::Args, Debug)]
 struct KernelsArgs {
     /// Fetch the newest good kernel of this series. May be repeated.
     #[arg(long, value_name = "SERIES")]
@@ -141,17 +143,12 @@ enum Format {
     Json,
 }
 
-/// Carries out `usher lab`; the result is the exit code.
-pub fn run(args: LabArgs) -> u8 {
-    let result = match args.command {
-        LabCommand::Run(args) => run_one(&args),
-        LabCommand::Compare(args) => compare(&args),
-        LabCommand::Kernels(args) => kernels(&args),
-        LabCommand::Fetch => fetch_all(),
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("usher lab: {error}");
-        error.exit_code()
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    Ok(match &args.command {
+        LabCommand::Run(args) => Code::Other(run_one(args)?),
+        LabCommand::Compare(args) => Code::Other(compare(args)?),
+        LabCommand::Kernels(args) => Code::Other(kernels(args)?),
+        LabCommand::Fetch => fetch_all()?,
     })
 }
 
@@ -288,14 +285,14 @@ fn kernels(args: &KernelsArgs) -> Result<u8, LabError> {
     Ok(0)
 }
 
-fn fetch_all() -> Result<u8, LabError> {
+fn fetch_all() -> Result<Code, LabError> {
     let cache = Cache::open()?;
     for kernel in fetch::kernels(&cache, &fetch::KERNEL_SERIES, &mut say)? {
         say(&format!("kernel {} is ready", kernel.release));
     }
     fetch::programs(&cache, &mut say)?;
     say("guest programs are ready");
-    Ok(0)
+    Ok(Code::Fine)
 }
 
 fn print_json(value: &impl serde::Serialize) {

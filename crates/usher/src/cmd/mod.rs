@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The subcommands.
 
+mod compare;
 mod completions;
+mod lab;
 mod man;
+mod sim;
 mod topo;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +27,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Topo(topo::Args),
+    Sim(sim::Args),
+    Compare(compare::Args),
+    Lab(lab::Args),
     #[command(hide = true)]
     Completions(completions::Args),
     #[command(hide = true)]
@@ -34,6 +40,9 @@ enum Command {
 pub fn run(cli: Cli) -> Result<Code, Failure> {
     match cli.command {
         Command::Topo(args) => topo::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
