@@ -25,6 +25,9 @@
 //!
 //! `src/policy/fifo.rs` is a complete policy in some 60 lines; start there.
 
+pub mod cfs59;
+pub mod cfs60;
+pub mod eevdf;
 pub mod fair;
 pub mod fifo;
 mod mask;

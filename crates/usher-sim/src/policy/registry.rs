@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{fifo, rt, scx_simple, usher, Policy};
+use super::{cfs59, cfs60, eevdf, fair, fifo, rt, scx_simple, usher, Policy};
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
@@ -28,6 +28,56 @@ pub const POLICIES: &[PolicyInfo] = &[
         name: "fifo",
         about: "one queue for all CPUs; the example of docs/POLICY.md",
         make: |_| Ok(Box::new(fifo::Fifo::default())),
+    },
+    PolicyInfo {
+        name: "eevdf",
+        about: "the kernel's fair class of 6.12: EEVDF, SIS_UTIL",
+        make: |params| eevdf::build(params, "eevdf"),
+    },
+    PolicyInfo {
+        name: "cfs-6.0",
+        about: "the kernel's fair class of 6.0: CFS, SIS_UTIL, imb_numa_nr",
+        make: |params| cfs60::build(params, "cfs-6.0"),
+    },
+    PolicyInfo {
+        name: "cfs-6.0+hints",
+        about: "with placement hints as posted: fork and wake rules, balancer's exception",
+        make: |params| cfs60::build(params, "cfs-6.0+hints"),
+    },
+    PolicyInfo {
+        name: "cfs-6.0+fork-hints",
+        about: "with the fork rules of the hints only",
+        make: |params| cfs60::build(params, "cfs-6.0+fork-hints"),
+    },
+    PolicyInfo {
+        name: "cfs-6.0+wake-hints",
+        about: "with the wakeup rules of the hints only",
+        make: |params| cfs60::build(params, "cfs-6.0+wake-hints"),
+    },
+    PolicyInfo {
+        name: "cfs-6.0+hint-balance",
+        about: "with the balancer's exception for hints only",
+        make: |params| cfs60::build(params, "cfs-6.0+hint-balance"),
+    },
+    PolicyInfo {
+        name: "cfs-5.9",
+        about: "the kernel's fair class of 5.9: CFS, SIS_PROP",
+        make: |params| cfs59::build(params, "cfs-5.9"),
+    },
+    PolicyInfo {
+        name: "cfs-5.9+llc-idle-mask",
+        about: "with the idle CPU mask per LLC as posted (v2: set at tick stop)",
+        make: |params| cfs59::build(params, "cfs-5.9+llc-idle-mask"),
+    },
+    PolicyInfo {
+        name: "cfs-5.9+llc-idle-mask-v3",
+        about: "with the mask set at every idle entry (v3, v6 to v8)",
+        make: |params| cfs59::build(params, "cfs-5.9+llc-idle-mask-v3"),
+    },
+    PolicyInfo {
+        name: "cfs-5.9+llc-idle-mask-claim",
+        about: "and who takes an idle CPU clears its bit",
+        make: |params| cfs59::build(params, "cfs-5.9+llc-idle-mask-claim"),
     },
     PolicyInfo {
         name: "scx-simple",
@@ -84,11 +134,14 @@ pub fn build(
     name: &str,
     mut params: Params,
 ) -> Result<(Box<dyn Policy>, BTreeMap<String, String>), SimError> {
-    let info = POLICIES.iter().find(|p| p.name == name).ok_or_else(|| SimError::Unknown {
-        kind: "policy".into(),
-        name: name.into(),
-        nearest: nearest(name, &POLICIES.iter().map(|p| p.name).collect::<Vec<_>>()),
-    })?;
-    let policy = (info.make)(&mut params)?;
+    let policy = match POLICIES.iter().find(|p| p.name == name) {
+        Some(info) => (info.make)(&mut params)?,
+        // Models of the fair class take switches in any combination.
+        None => fair::switches::by_name(name, &mut params)?.ok_or_else(|| SimError::Unknown {
+            kind: "policy".into(),
+            name: name.into(),
+            nearest: nearest(name, &POLICIES.iter().map(|p| p.name).collect::<Vec<_>>()),
+        })?,
+    };
     Ok((policy, params.finish(&format!("policy {name}"))?))
 }

@@ -31,6 +31,12 @@ pub struct CfsTimes {
     pub nr_latency: u64,
     /// A slice is never shorter than the minimum granularity (5.10.y and later).
     pub slice_floor: bool,
+    /// Values given by the user, which the machine's size does not scale.
+    pub fixed_latency_ns: Option<Nanos>,
+    /// See `fixed_latency_ns`.
+    pub fixed_min_granularity_ns: Option<Nanos>,
+    /// See `fixed_latency_ns`.
+    pub fixed_wakeup_granularity_ns: Option<Nanos>,
 }
 
 /// 6.2, for one CPU.
@@ -44,6 +50,8 @@ pub struct EevdfTimes {
     pub delay_dequeue: bool,
     /// A task with a shorter slice may preempt in spite of `run_to_parity` (6.12).
     pub preempt_short: bool,
+    /// A slice given by the user, which the machine's size does not scale.
+    pub fixed_slice_ns: Option<Nanos>,
 }
 
 /// F = 1 + floor(log2(min(ncpu, 8))) of 6.1: how much the times grow with the machine.
@@ -59,15 +67,22 @@ impl CfsTimes {
         wakeup_granularity_ns: MS,
         nr_latency: 8,
         slice_floor: true,
+        fixed_latency_ns: None,
+        fixed_min_granularity_ns: None,
+        fixed_wakeup_granularity_ns: None,
     };
 
     /// For a machine of this size.
     pub fn scaled(self, nr_cpus: usize) -> CfsTimes {
         let f = factor(nr_cpus);
         CfsTimes {
-            latency_ns: self.latency_ns * f,
-            min_granularity_ns: self.min_granularity_ns * f,
-            wakeup_granularity_ns: self.wakeup_granularity_ns * f,
+            latency_ns: self.fixed_latency_ns.unwrap_or(self.latency_ns * f),
+            min_granularity_ns: self
+                .fixed_min_granularity_ns
+                .unwrap_or(self.min_granularity_ns * f),
+            wakeup_granularity_ns: self
+                .fixed_wakeup_granularity_ns
+                .unwrap_or(self.wakeup_granularity_ns * f),
             ..self
         }
     }
@@ -80,11 +95,13 @@ impl EevdfTimes {
         run_to_parity: true,
         delay_dequeue: true,
         preempt_short: true,
+        fixed_slice_ns: None,
     };
 
     /// For a machine of this size.
     pub fn scaled(self, nr_cpus: usize) -> EevdfTimes {
-        EevdfTimes { slice_ns: self.slice_ns * factor(nr_cpus), ..self }
+        let slice_ns = self.fixed_slice_ns.unwrap_or(self.slice_ns * factor(nr_cpus));
+        EevdfTimes { slice_ns, ..self }
     }
 }
 
@@ -177,6 +194,9 @@ pub struct Config {
     pub newidle_dice: bool,
     /// A CPU whose core is otherwise busy leaves balancing above its core to one of an idle core (6.6).
     pub idle_core_balances: bool,
+    /// 6.5: after enough failures of any kind the running task is pushed away, and the next attempt is
+    /// later (up to 5.11). Since then: only if the imbalance is one of tasks.
+    pub active_any: bool,
     /// Siblings are preferred by tasks per core, not by tasks (6.6).
     pub sibling_by_core: bool,
     /// Cores with two busy threads are a class of their own above "fully busy" (6.6).
@@ -211,6 +231,7 @@ impl Config {
             newidle_gate: NewidleGate::MigrationCost,
             newidle_dice: false,
             idle_core_balances: false,
+            active_any: true,
             sibling_by_core: false,
             smt_balance: false,
             migration_cost_ns: 500_000,
@@ -233,6 +254,7 @@ impl Config {
             pct_above_llc: 117,
             busy_factor: 16,
             newidle_gate: NewidleGate::DomainCost,
+            active_any: false,
             ..Config::cfs59()
         }
     }

@@ -112,7 +112,7 @@ pub struct Step {
 }
 
 /// All domains of a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Domains {
     /// Each one once.
     pub all: Vec<Domain>,

@@ -6,9 +6,27 @@ pub mod config;
 pub mod domains;
 pub mod eevdf;
 pub mod pelt;
+pub mod reason;
 pub mod rq;
+pub mod switches;
 pub mod task;
 pub mod weight;
+
+mod balance;
+mod class;
+mod detach;
+mod fork;
+mod llc;
+mod nohz;
+mod policy;
+mod rt_above;
+mod scratch;
+mod search;
+mod state;
+mod stats;
+mod wake;
+
+pub use state::Fair;
 
 #[cfg(test)]
 mod tests;

@@ -116,7 +116,7 @@ impl Rq {
         self.nr += 1;
         self.weight += task.weight;
         self.nr_idle_policy += u32::from(task.is_idle_policy());
-        self.util_est += task.util_est();
+        self.util_est += task.est();
         self.link(tasks, id);
     }
 
@@ -129,7 +129,7 @@ impl Rq {
         self.nr -= 1;
         self.weight -= task.weight;
         self.nr_idle_policy -= u32::from(task.is_idle_policy());
-        self.util_est = self.util_est.saturating_sub(task.util_est());
+        self.util_est -= task.est();
         for buddy in
             [&mut self.next_buddy, &mut self.last_buddy, &mut self.skip_buddy, &mut self.prev]
         {
@@ -277,7 +277,7 @@ impl Rq {
             return self.util();
         }
         let util = self.avg.util.saturating_sub(task.avg.util);
-        let queued = if task.on_rq { task.util_est() } else { 0 };
+        let queued = if task.on_rq { task.est() } else { 0 };
         util.max(self.util_est.saturating_sub(queued))
     }
 
@@ -300,18 +300,20 @@ impl Rq {
     /// Panics if the books do not agree with one another: for tests and debug builds.
     pub fn check(&self, tasks: &Tasks) {
         let mut seen = 0;
-        let (mut weight, mut delayed, mut last) = (0, 0, NOBODY);
+        let (mut weight, mut delayed, mut est, mut last) = (0, 0, 0, NOBODY);
         let mut at = self.newest;
         while at != NOBODY {
             let task = &tasks[at as usize];
             assert!(task.on_rq && task.cpu == self.cpu && task.newer == last, "task {at}: list");
             weight += task.weight;
             delayed += u32::from(task.delayed);
+            est += task.est();
             seen += 1;
             (last, at) = (at, task.older);
         }
         assert_eq!((seen, last), (self.nr, self.oldest), "list length and end");
         assert_eq!((weight, delayed), (self.weight, self.nr_delayed), "weight, delayed");
+        assert_eq!(est, self.util_est, "estimated utilisation");
         let in_tree = self.tree.len() as u32 + u32::from(self.curr.is_some());
         assert_eq!(in_tree, self.nr, "tree and current task");
         assert!(!self.curr.is_some_and(|c| self.waiting().any(|id| id == c)), "current is queued");

@@ -61,6 +61,8 @@ pub struct Task {
     pub wakee_flips: u64,
     /// See `last_wakee`.
     pub flips_halved_at: Nanos,
+    /// A wakeup of it is on its way to its CPU by interrupt.
+    pub in_flight: bool,
     /// A CPU it used before (6.3).
     pub recent_cpu: Cpu,
 
@@ -96,6 +98,7 @@ impl Task {
             last_wakee: None,
             wakee_flips: 0,
             flips_halved_at: 0,
+            in_flight: false,
             recent_cpu: cpu,
             newer: NOBODY,
             older: NOBODY,
@@ -114,9 +117,16 @@ impl Task {
         self.class.rt_prio() > 0
     }
 
-    /// Utilisation with its estimate: what a task that slept for long is expected to need.
+    /// The estimate of its utilisation from earlier activations.
+    #[inline]
+    pub fn est(&self) -> u64 {
+        self.est_enqueued.max(self.est_ewma)
+    }
+
+    /// Utilisation, or its estimate if that is more: what a task that slept is expected to need.
+    #[inline]
     pub fn util_est(&self) -> u64 {
-        self.avg.util.max(self.est_enqueued).max(self.est_ewma)
+        self.avg.util.max(self.est())
     }
 
     /// `util_est` at the end of an activation: up at once, down slowly.
