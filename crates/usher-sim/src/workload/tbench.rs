@@ -81,12 +81,12 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         throughput: world.new_value("throughput_bytes_per_s"),
         links: (0..args.get("clients")).map(|_| Link::new(&mut world)).collect(),
     });
-    let tbench = Tbench { plan: plan.clone(), made: 0, step: ParentStep::Fork };
+    let tbench = Tbench { plan: plan.clone(), made: 0, step: ParentStep::Settle };
     let acceptor = Acceptor { plan, step: AcceptStep::Accept };
     Ok(Draft {
         world,
-        // The server is up before the clients start.
-        tasks: vec![TaskSpec::new("tbench", tbench).start(MS), TaskSpec::new("tbench_srv", acceptor)],
+        // tbench comes first because its exit ends the run.
+        tasks: vec![TaskSpec::new("tbench", tbench), TaskSpec::new("tbench_srv", acceptor)],
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("throughput_bytes_per_s", true),
@@ -197,6 +197,8 @@ struct Tbench {
 }
 
 enum ParentStep {
+    /// Lets the server come up first.
+    Settle,
     Fork,
     Look,
     Released,
@@ -208,6 +210,10 @@ impl Program for Tbench {
         let clients = self.plan.links.len() as u64;
         loop {
             match self.step {
+                ParentStep::Settle => {
+                    self.step = ParentStep::Fork;
+                    return Action::Sleep(MS);
+                }
                 ParentStep::Fork if self.made < clients => {
                     self.made += 1;
                     let client = Client {
