@@ -23,6 +23,7 @@
 //! [`program`].
 
 mod cache;
+pub mod case;
 mod check;
 pub mod coherence;
 pub mod costs;
@@ -30,6 +31,7 @@ pub mod cpuset;
 mod engine;
 pub mod error;
 mod event;
+pub mod grid;
 mod hash;
 pub mod host;
 mod idle;
@@ -41,6 +43,7 @@ mod mutex;
 mod objects;
 pub mod params;
 pub mod policy;
+mod prefetch;
 pub mod program;
 pub mod queue;
 pub mod report;
@@ -51,6 +54,7 @@ mod stats;
 mod syscall;
 pub mod task;
 pub mod trace;
+mod waitlist;
 mod wake;
 pub mod workload;
 pub mod world;

@@ -37,6 +37,26 @@ pub struct SourceArgs {
 }
 
 impl SourceArgs {
+    /// The source that was named, or a built-in machine.
+    pub fn source_or(&self, machine: &str) -> Source {
+        match self.source() {
+            Source::Live => Source::Machine(machine.into()),
+            named => named,
+        }
+    }
+
+    /// The words of a command line that name it.
+    pub fn words(&self, default_machine: &str) -> String {
+        match self.source_or(default_machine) {
+            Source::Machine(name) => format!("--machine {name}"),
+            Source::Sysfs(dir) => format!("--sysfs {}", dir.display()),
+            Source::Hwloc(file) => format!("--hwloc {}", file.display()),
+            Source::Synthetic(text) => format!("--synthetic '{text}'"),
+            Source::Shape(shape) => format!("--shape {shape}"),
+            Source::Live => String::new(),
+        }
+    }
+
     /// The source that was named, or the running machine.
     pub fn source(&self) -> Source {
         let named = [

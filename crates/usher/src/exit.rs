@@ -125,3 +125,28 @@ pub fn report(result: Result<Code, Failure>) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: errors lead to the exit codes of the documentation. Method: one error per class.
+    #[test]
+    fn errors_have_their_exit_codes() {
+        let no_sysfs = |live| TopoError::NoSysfs {
+            path: "/sys".into(),
+            remedy: "".into(),
+            live,
+        };
+        assert_eq!(Failure::from(no_sysfs(true)).code, Code::Environment);
+        assert_eq!(Failure::from(no_sysfs(false)).code, Code::WrongUse);
+        assert_eq!(
+            Failure::from(io::Error::from(ErrorKind::BrokenPipe)).code,
+            Code::Fine
+        );
+        assert_eq!(
+            Failure::from(io::Error::from(ErrorKind::StorageFull)).code,
+            Code::Environment
+        );
+    }
+}

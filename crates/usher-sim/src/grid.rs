@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Many cases with many seeds, spread over the host's cores.
+//!
+//! Seeds are paired: run `i` of every case has the same seed, hence the same work. Results come back in the order of
+//! the cases and seeds, whatever order the workers finished in.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use crate::case::Case;
+use crate::engine::Options;
+use crate::error::SimError;
+use crate::report::Report;
+
+/// A case that did not come to its end, with what is needed to repeat it.
+#[derive(Debug, thiserror::Error)]
+#[error("policy {policy}, seed {seed}: {error}")]
+pub struct GridError {
+    /// Index of the case.
+    pub case: usize,
+    /// Its policy.
+    pub policy: String,
+    /// The seed.
+    pub seed: u64,
+    /// What happened.
+    #[source]
+    pub error: SimError,
+}
+
+/// The runs of one case, in order of seeds. `None`: interrupted before it was over.
+pub type Runs = Vec<Option<Report>>;
+
+/// Runs every case with every seed. `stop` ends the whole early; `done` is called after each run, from any
+/// worker.
+///
+/// # Errors
+/// The first run, in order of cases and seeds, that failed.
+pub fn run(
+    cases: &[Case],
+    seeds: &[u64],
+    checks: bool,
+    stop: &AtomicBool,
+    done: impl Fn() + Sync,
+) -> Result<Vec<Runs>, GridError> {
+    let jobs: Vec<(usize, u64)> = seeds
+        .iter()
+        .flat_map(|&seed| (0..cases.len()).map(move |case| (case, seed)))
+        .collect();
+    let results: Vec<Result<Option<Report>, GridError>> = jobs
+        .par_iter()
+        .map(|&(case, seed)| {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let options = Options {
+                checks,
+                ..Options::default()
+            };
+            let go_on = |_| !stop.load(Ordering::Relaxed);
+            let report = cases[case]
+                .run(seed, options, go_on)
+                .map_err(|error| GridError {
+                    case,
+                    policy: cases[case].policy.clone(),
+                    seed,
+                    error,
+                })?;
+            done();
+            Ok(Some(report).filter(|report| !report.partial))
+        })
+        .collect();
+    let mut runs: Vec<Runs> = cases
+        .iter()
+        .map(|_| Vec::with_capacity(seeds.len()))
+        .collect();
+    for ((case, _), result) in jobs.into_iter().zip(results) {
+        runs[case].push(result?);
+    }
+    Ok(runs)
+}

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher compare`: policies side by side, with paired seeds.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use usher_report::stats::{Effect, Summary};
+use usher_report::table::{short, Text};
+use usher_sim::case::{self, Case};
+use usher_sim::grid::{self, GridError, Runs};
+use usher_sim::SimError;
+
+use super::sim::WhatArgs;
+use crate::args::SourceArgs;
+use crate::exit::{Code, Failure};
+
+/// Compare policies on a simulated machine: medians, effects with 95 % intervals, noise floor
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Without arguments: schbench on a 2-socket 384-CPU machine under eevdf, scx-simple with one\n\
+                  idle mask and with one per node, and usher.\n\
+                  An effect is the ratio to the first policy, over runs with the same seeds; ~ is an effect\n\
+                  that cannot be told from none."
+)]
+pub struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
+    what: WhatArgs,
+
+    /// The policies; the first is what the others are compared with. NAME or NAME:key=value:...
+    #[arg(long, value_delimiter = ',', default_value = CURATED_POLICIES)]
+    #[arg(long_help = super::sim::policy_help())]
+    policies: Vec<String>,
+
+    /// Values of a parameter of the workload to go through; several of these give all combinations
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    sweep: Vec<String>,
+
+    /// Runs per policy and value, with seeds 1 to N
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+
+    /// The metric to compare; the workload's own if not given
+    #[arg(long)]
+    metric: Option<String>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const CURATED_POLICIES: &str = "eevdf,scx-simple,scx-simple+node-idle-mask,usher";
+const CURATED_MACHINE: &str = "epyc-2s-384";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// One object, schema usher-compare/1
+    Json,
+    /// One row per policy and value
+    Csv,
+}
+
+#[derive(Serialize)]
+struct Comparison {
+    schema: &'static str,
+    machine: String,
+    workload: String,
+    metric: String,
+    higher_is_better: bool,
+    runs: u32,
+    /// The first policy against itself with other seeds: differences below this mean nothing.
+    noise_floor_pct: Option<f64>,
+    /// Interrupted: some runs are missing.
+    partial: bool,
+    cells: Vec<Cell>,
+    limits: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Cell {
+    policy: String,
+    parameters: Vec<String>,
+    n: usize,
+    median: f64,
+    low: f64,
+    high: f64,
+    /// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
+    effect: Option<f64>,
+    effect_low: Option<f64>,
+    effect_high: Option<f64>,
+    distinguishable: bool,
+    /// Repeats the cell's first run.
+    replay: String,
+}
+
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    let (params, costs) = args.what.params()?;
+    let source = args.source.source_or(CURATED_MACHINE);
+    let machine = Arc::new(case::machine(&source, &costs)?);
+    let points = points(&args.sweep)?;
+    let mut cases = Vec::new();
+    for point in &points {
+        for policy in &args.policies {
+            let (policy, policy_params) = case::parse_policy(policy)?;
+            let mut workload_params = params.clone();
+            for (key, value) in point {
+                workload_params.set(key, value);
+            }
+            cases.push(Case {
+                machine: Arc::clone(&machine),
+                workload: args.what.workload.clone(),
+                workload_params,
+                policy,
+                policy_params,
+            });
+        }
+    }
+    // Names and values are checked before hours of work begin.
+    for case in &cases {
+        case.simulation(1, usher_sim::Options::default())?;
+    }
+    let bar = progress(cases.len() as u64 * u64::from(args.runs));
+    let seeds: Vec<u64> = (1..=u64::from(args.runs)).collect();
+    let runs = grid::run(&cases, &seeds, false, interrupted(), || bar.inc(1));
+    bar.finish_and_clear();
+    let runs = runs.map_err(|error| failed(args, &points, error))?;
+    let comparison = Comparison::new(args, machine.topo().name(), &points, &runs)?;
+    let mut out = anstream::stdout().lock();
+    match args.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &comparison)?;
+            writeln!(out)?;
+        }
+        Format::Table => comparison.write_table(&mut out)?,
+        Format::Csv => comparison.write_csv(&mut out)?,
+    }
+    out.flush()?;
+    Ok(if comparison.partial {
+        Code::Other(130)
+    } else {
+        Code::Fine
+    })
+}
+
+/// A point of the sweep: parameters of the workload.
+type Point = Vec<(String, String)>;
+
+/// All combinations of the sweeps' values.
+fn points(sweeps: &[String]) -> Result<Vec<Point>, SimError> {
+    let mut points: Vec<Point> = vec![Vec::new()];
+    for sweep in sweeps {
+        let values = sweep
+            .split_once('=')
+            .filter(|(key, values)| !key.is_empty() && !values.is_empty());
+        let Some((key, values)) = values else {
+            return Err(SimError::Parameter {
+                key: sweep.clone(),
+                what: "is not a sweep; give --sweep key=value,value,...".into(),
+            });
+        };
+        points = points
+            .iter()
+            .flat_map(|point| {
+                values.split(',').map(move |value| {
+                    let mut point = point.clone();
+                    point.push((key.to_string(), value.to_string()));
+                    point
+                })
+            })
+            .collect();
+    }
+    Ok(points)
+}
+
+fn progress(total: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
+    bar.with_style(style.expect("a fixed template"))
+}
+
+/// Set by Ctrl-C: what was finished by then is still printed.
+fn interrupted() -> &'static AtomicBool {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static HANDLER: OnceLock<()> = OnceLock::new();
+    HANDLER.get_or_init(|| {
+        let set = ctrlc::set_handler(|| {
+            if STOP.swap(true, Ordering::Relaxed) {
+                std::process::exit(130); // asked twice
+            }
+        });
+        if let Err(error) = set {
+            let _ = writeln!(io::stderr(), "usher: Ctrl-C will lose the results: {error}");
+        }
+    });
+    &STOP
+}
+
+impl Comparison {
+    fn new(
+        args: &Args,
+        machine: &str,
+        points: &[Point],
+        runs: &[Runs],
+    ) -> Result<Comparison, Failure> {
+        let some = runs.iter().flatten().flatten().next();
+        let metric = match (&args.metric, some) {
+            (Some(metric), _) => metric.clone(),
+            (None, Some(report)) => report.headline.clone(),
+            (None, None) => String::new(),
+        };
+        if let Some(report) = some.filter(|report| !report.metrics.contains_key(&metric)) {
+            let names: Vec<&str> = report.metrics.keys().map(String::as_str).collect();
+            let nearest = usher_sim::error::nearest(&metric, &names);
+            return Err(SimError::Unknown {
+                kind: "metric".into(),
+                name: metric,
+                nearest,
+            }
+            .into());
+        }
+        let values: Vec<Vec<Option<f64>>> = runs.iter().map(|runs| column(runs, &metric)).collect();
+        let nr = args.policies.len();
+        let mut cells = Vec::new();
+        for (i, own) in values.iter().enumerate() {
+            let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
+            let base = &values[i / nr * nr];
+            cells.push(cell(
+                args,
+                point,
+                policy,
+                own,
+                (i % nr != 0).then_some(base),
+            ));
+        }
+        Ok(Comparison {
+            schema: "usher-compare/1",
+            machine: machine.into(),
+            workload: args.what.workload.clone(),
+            metric,
+            higher_is_better: some.is_some_and(|report| report.higher_is_better),
+            runs: args.runs,
+            noise_floor_pct: noise_floor(values.iter().step_by(nr)),
+            partial: values.iter().flatten().any(Option::is_none),
+            cells,
+            limits: some.map(|report| report.limits.clone()).unwrap_or_default(),
+        })
+    }
+
+    fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
+        let better = if self.higher_is_better {
+            "higher"
+        } else {
+            "lower"
+        };
+        writeln!(
+            out,
+            "{} on {}: {} ({better} is better), {} runs with paired seeds\n",
+            self.workload, self.machine, self.metric, self.runs
+        )?;
+        let mut text = Text::new(&[
+            "parameters",
+            "policy",
+            ">median",
+            ">low",
+            ">high",
+            ">effect",
+            "95 % interval",
+        ]);
+        for cell in &self.cells {
+            let interval = match (cell.effect_low, cell.effect_high) {
+                (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+                _ => String::new(),
+            };
+            let effect = match cell.effect {
+                Some(effect) if cell.distinguishable => format!("{:+.1} %", (effect - 1.0) * 100.0),
+                Some(_) => "~".into(),
+                None => String::new(),
+            };
+            text.row([
+                cell.parameters.join(" "),
+                cell.policy.clone(),
+                short(cell.median),
+                short(cell.low),
+                short(cell.high),
+                effect,
+                interval,
+            ]);
+        }
+        writeln!(out, "{text}")?;
+        if let Some(floor) = self.noise_floor_pct {
+            writeln!(
+                out,
+                "noise floor: {floor:.1} % (the first policy against itself with other seeds)"
+            )?;
+        }
+        if self.partial {
+            writeln!(out, "interrupted: some runs are missing")?;
+        }
+        for limit in &self.limits {
+            writeln!(out, "not modelled: {limit}")?;
+        }
+        match self.cells.last() {
+            Some(cell) => writeln!(out, "replay: {}", cell.replay),
+            None => Ok(()),
+        }
+    }
+
+    fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "machine,workload,metric,parameters,policy,n,median,low,high,effect,effect_low,effect_high,\
+             distinguishable"
+        )?;
+        let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+        for c in &self.cells {
+            writeln!(
+                out,
+                "{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                self.machine,
+                self.workload,
+                self.metric,
+                c.parameters.join(" "),
+                c.policy,
+                c.n,
+                c.median,
+                c.low,
+                c.high,
+                number(c.effect),
+                number(c.effect_low),
+                number(c.effect_high),
+                c.distinguishable
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn column(runs: &Runs, metric: &str) -> Vec<Option<f64>> {
+    runs.iter()
+        .map(|run| run.as_ref().and_then(|r| r.metrics.get(metric).copied()))
+        .collect()
+}
+
+fn cell(
+    args: &Args,
+    point: &Point,
+    policy: &str,
+    own: &[Option<f64>],
+    base: Option<&Vec<Option<f64>>>,
+) -> Cell {
+    let values: Vec<f64> = own.iter().flatten().copied().collect();
+    let summary = Summary::of(&values);
+    let effect = base.and_then(|base| {
+        let pairs: Vec<(f64, f64)> = base
+            .iter()
+            .zip(own)
+            .filter_map(|(b, v)| Some(((*b)?, (*v)?)))
+            .collect();
+        let (base, own): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+        Effect::paired(&base, &own)
+    });
+    Cell {
+        policy: policy.into(),
+        parameters: point
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect(),
+        n: values.len(),
+        median: summary.map_or(f64::NAN, |s| s.median),
+        low: summary.map_or(f64::NAN, |s| s.low),
+        high: summary.map_or(f64::NAN, |s| s.high),
+        effect: effect.map(|e| e.ratio),
+        effect_low: effect.map(|e| e.low),
+        effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
+        distinguishable: effect.is_some_and(|e| e.distinguishable()),
+        replay: replay(args, point, policy, 1),
+    }
+}
+
+/// The first policy against itself: the largest effect, in per cent, of one half of the seeds over the
+/// other. `None` for fewer than four runs.
+fn noise_floor<'a>(firsts: impl Iterator<Item = &'a Vec<Option<f64>>>) -> Option<f64> {
+    let floors = firsts.filter_map(|values| {
+        let values: Vec<f64> = values.iter().flatten().copied().collect();
+        if values.len() < 4 {
+            return None;
+        }
+        let (even, odd): (Vec<_>, Vec<_>) =
+            values.iter().enumerate().partition(|(i, _)| i % 2 == 0);
+        let plain =
+            |half: Vec<(usize, &f64)>| half.into_iter().map(|(_, v)| *v).collect::<Vec<_>>();
+        let effect = Effect::unpaired(&plain(even), &plain(odd))?;
+        Some((effect.ratio - 1.0).abs() * 100.0)
+    });
+    floors.max_by(f64::total_cmp)
+}
+
+/// The command that repeats one run.
+fn replay(args: &Args, point: &Point, policy: &str, seed: u64) -> String {
+    let mut line = format!(
+        "usher sim {} --workload {}",
+        args.source.words(CURATED_MACHINE),
+        args.what.workload
+    );
+    let swept = point.iter().map(|(key, value)| format!("{key}={value}"));
+    for pair in args.what.set.iter().cloned().chain(swept) {
+        line += &format!(" --set {pair}");
+    }
+    if let Some(hint) = &args.what.hint {
+        line += &format!(" --hint {hint}");
+    }
+    line + &format!(" --policy {policy} --seed {seed}")
+}
+
+fn failed(args: &Args, points: &[Point], error: GridError) -> Failure {
+    let nr = args.policies.len();
+    let (point, policy) = (&points[error.case / nr], &args.policies[error.case % nr]);
+    let line = replay(args, point, policy, error.seed);
+    let mut failure = Failure::from(error.error);
+    failure.error = failure
+        .error
+        .context(format!("a run failed; replay: {line}"));
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: two sweeps are gone through in all combinations, the last one fastest; nonsense is refused.
+    #[test]
+    fn sweeps_multiply() {
+        let points = points(&["a=1,2".into(), "b=x,y".into()]).unwrap();
+        let text: Vec<String> = points
+            .iter()
+            .map(|p| p.iter().map(|(k, v)| format!("{k}{v}")).collect())
+            .collect();
+        assert_eq!(text, ["a1bx", "a1by", "a2bx", "a2by"]);
+        assert!(super::points(&["a".into()]).is_err());
+        assert!(super::points(&["=1".into()]).is_err());
+    }
+
+    // Goal: the noise floor is what the first policy differs from itself by.
+    // Method: halves that differ by a tenth; too few values.
+    #[test]
+    fn noise_floor_compares_halves() {
+        let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+        let floor = noise_floor([some(&[10.0, 11.0, 10.0, 11.0])].iter()).unwrap();
+        assert!((floor - 10.0).abs() < 0.01, "{floor}");
+        assert_eq!(noise_floor([some(&[10.0, 11.0])].iter()), None);
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher sim`: one simulated run.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use usher_report::perfetto::{Left, Named, Writer};
+use usher_report::table::{short, Text};
+use usher_sim::case::{self, Case};
+use usher_sim::params::Params;
+use usher_sim::task::{State, Task};
+use usher_sim::trace::{TraceEvent, Tracer};
+use usher_sim::{Nanos, Options, Report, SimError, TaskId};
+
+use crate::args::SourceArgs;
+use crate::exit::{Code, Failure};
+
+/// Simulate a workload on a machine under a policy
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example: usher sim --machine zen3-2s --workload schbench --set workers=16 --policy usher"
+)]
+pub struct Args {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
+    what: WhatArgs,
+
+    /// The policy: NAME or NAME:key=value:...
+    #[arg(long, default_value = "usher")]
+    #[arg(long_help = policy_help())]
+    policy: String,
+
+    /// The run's seed; the same inputs give the same output, byte for byte
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// Also write a Perfetto trace, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Run it twice and compare every event; exit 5 if they differ
+    #[arg(long)]
+    check_determinism: bool,
+}
+
+/// The workload and its parameters, as `sim` and `compare` take them.
+#[derive(clap::Args, Debug)]
+pub struct WhatArgs {
+    /// The workload: a generator, a ready file, or the path of an rt-app file
+    #[arg(long, default_value = "schbench")]
+    #[arg(long_help = workload_help())]
+    pub workload: String,
+
+    /// A parameter of the workload (`key=value`), or a cost of the machine (`cost.section.name=value`)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The placement hint of all tasks: none, or fork-affine, fork-spread, wake-affine, wake-hold,
+    /// joined by +
+    #[arg(long)]
+    pub hint: Option<String>,
+}
+
+impl WhatArgs {
+    /// The parameters of the workload, and of the machine's costs.
+    pub fn params(&self) -> Result<(Params, Params), SimError> {
+        let mut params = Params::parse(self.set.iter().map(String::as_str))?;
+        if let Some(hint) = &self.hint {
+            params.set("hint", hint);
+        }
+        let costs = params.take_prefix("cost.");
+        Ok((params, costs))
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// One object, schema usher-sim/1
+    Json,
+}
+
+/// Names of the policies with a line about each.
+pub fn policy_help() -> String {
+    let lines: Vec<String> = usher_sim::policy::POLICIES
+        .iter()
+        .map(|p| format!("  {:<30} {}", p.name, p.about))
+        .collect();
+    format!(
+        "The policy: NAME or NAME:key=value:...\n\n{}",
+        lines.join("\n")
+    )
+}
+
+fn workload_help() -> String {
+    format!(
+        "The workload: a generator, a ready file, or the path of an rt-app file\n\nKnown: {}",
+        usher_sim::workload::names().join(", ")
+    )
+}
+
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    let (workload_params, costs) = args.what.params()?;
+    let machine = case::machine(&args.source.source(), &costs)?;
+    let (policy, policy_params) = case::parse_policy(&args.policy)?;
+    let case = Case {
+        machine: Arc::new(machine),
+        workload: args.what.workload.clone(),
+        workload_params,
+        policy,
+        policy_params,
+    };
+    let options = Options {
+        tracer: tracer(args, &case)?,
+        ..Options::default()
+    };
+    let report = case.run(args.seed, options, |_| true)?;
+    if args.check_determinism && !same_again(&case, args.seed, &report)? {
+        return Ok(Code::Other(5));
+    }
+    let mut out = anstream::stdout().lock();
+    match args.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            writeln!(out)?;
+        }
+        Format::Table => write_table(&mut out, &report)?,
+    }
+    out.flush()?;
+    Ok(Code::Fine)
+}
+
+/// Runs the case once more and compares everything it reports.
+fn same_again(case: &Case, seed: u64, first: &Report) -> Result<bool, Failure> {
+    let second = case.run(seed, Options::default(), |_| true)?;
+    let same = serde_json::to_string(first)? == serde_json::to_string(&second)?;
+    let mut err = io::stderr();
+    let _ = if same {
+        writeln!(
+            err,
+            "usher: both runs are alike, {} events, log hash {}",
+            first.metrics["events"], first.log_hash
+        )
+    } else {
+        writeln!(
+            err,
+            "usher: the runs differ: log hashes {} and {}",
+            first.log_hash, second.log_hash
+        )
+    };
+    Ok(same)
+}
+
+fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} on {} under {}, seed {}: {} {}",
+        report.workload,
+        report.machine,
+        report.policy,
+        report.seed,
+        report.headline,
+        short(
+            report
+                .metrics
+                .get(&report.headline)
+                .copied()
+                .unwrap_or(f64::NAN)
+        ),
+    )?;
+    let parameters: Vec<String> = report
+        .parameters
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
+    writeln!(out, "{}\n", parameters.join(" "))?;
+    let mut text = Text::new(&["metric", ">value"]);
+    for (name, value) in &report.metrics {
+        text.row([name.clone(), short(*value)]);
+    }
+    writeln!(out, "{text}")?;
+    let total = report.reasons.values().sum::<u64>().max(1) as f64;
+    let mut text = Text::new(&["reason", ">decisions", ">share"]);
+    for (name, n) in report.reasons.iter().filter(|(_, n)| **n > 0) {
+        text.row([
+            name.clone(),
+            n.to_string(),
+            format!("{:.1} %", *n as f64 / total * 100.0),
+        ]);
+    }
+    writeln!(out, "{text}")?;
+    let mut text = Text::new(&["migrations", ">count"]);
+    for (level, n) in &report.migrations {
+        text.row([level.clone(), n.to_string()]);
+    }
+    writeln!(out, "{text}")?;
+    let mut text = Text::new(&[
+        "lines",
+        ">accesses",
+        ">llc",
+        ">node",
+        ">remote",
+        ">load ns",
+        ">write ns",
+        ">wait us",
+    ]);
+    for (class, line) in report.lines.iter().filter(|(_, l)| l.accesses > 0) {
+        let moved = |level: &str| line.transfers.get(level).copied().unwrap_or(0).to_string();
+        text.row([
+            class.clone(),
+            line.accesses.to_string(),
+            moved("llc"),
+            moved("node"),
+            moved("remote"),
+            short(line.load_ns_mean),
+            short(line.write_ns_mean),
+            short(line.wait_ns as f64 / 1000.0),
+        ]);
+    }
+    writeln!(out, "{text}")?;
+    for limit in &report.limits {
+        writeln!(out, "not modelled: {limit}")?;
+    }
+    writeln!(out, "log hash {}", report.log_hash)
+}
+
+fn tracer(args: &Args, case: &Case) -> Result<Option<Box<dyn Tracer>>, Failure> {
+    let Some(path) = &args.trace else {
+        return Ok(None);
+    };
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
+    let file = file.map_err(|error| Failure {
+        code: Code::WrongUse,
+        error,
+    })?;
+    let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
+    let writer = Writer::new(BufWriter::new(file));
+    Ok(Some(Box::new(Perfetto {
+        writer: Some(writer),
+        reasons: policy.reasons(),
+    })))
+}
+
+/// Writes what happens as a Perfetto trace. Ids are shifted by one, since 0 is the idle task there.
+struct Perfetto {
+    writer: Option<Writer<BufWriter<File>>>,
+    reasons: &'static [&'static str],
+}
+
+fn named<'a>(task: Option<TaskId>, look_up: &dyn Fn(TaskId) -> &'a Task) -> Named<'a> {
+    match task {
+        Some(id) => Named {
+            id: id.0 + 1,
+            name: look_up(id).name(),
+        },
+        None => Named::IDLE,
+    }
+}
+
+impl Perfetto {
+    fn write<'a>(
+        &mut self,
+        at: Nanos,
+        event: TraceEvent,
+        task: &dyn Fn(TaskId) -> &'a Task,
+    ) -> io::Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        match event {
+            TraceEvent::Switch { cpu, prev, next } => {
+                let left = match prev {
+                    Some((_, State::Sleeping)) => Left::Asleep,
+                    Some((_, State::Dead)) => Left::Dead,
+                    _ => Left::Runnable,
+                };
+                writer.switch(
+                    at,
+                    cpu.0,
+                    named(prev.map(|p| p.0), task),
+                    left,
+                    named(next, task),
+                )
+            }
+            TraceEvent::Placed {
+                waker_cpu,
+                waker,
+                task: woken,
+                cpu,
+                reason,
+                ..
+            } => {
+                let woken = named(Some(woken), task);
+                writer.waking(at, waker_cpu.0, named(waker, task), woken, cpu.0)?;
+                match reason.and_then(|r| self.reasons.get(usize::from(r))) {
+                    Some(reason) => writer.decision(at, waker_cpu.0, woken, cpu.0, reason),
+                    None => Ok(()),
+                }
+            }
+            TraceEvent::Exit { .. } => Ok(()),
+        }
+    }
+}
+
+impl Tracer for Perfetto {
+    fn event<'a>(&mut self, at: Nanos, event: TraceEvent, task: &dyn Fn(TaskId) -> &'a Task) {
+        if let Err(error) = self.write(at, event, task) {
+            // The run goes on: its result does not depend on the trace.
+            let _ = writeln!(io::stderr(), "usher: the trace ends at {at} ns: {error}");
+            self.writer = None;
+        }
+    }
+}
+
+impl Drop for Perfetto {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.writer.take().map(Writer::finish) {
+            let _ = writeln!(io::stderr(), "usher: the trace is not complete: {error}");
+        }
+    }
+}
