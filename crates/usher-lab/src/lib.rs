@@ -1,5 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! lab
+//! Boots real Linux kernels in emulated machines and runs real programs in them, under the kernel's own
+//! scheduler, under usher, and under other sched_ext schedulers.
+//!
+//! ```text
+//!   request ──lab──> image + machine ──runner──> guest: agent runs the steps ──frames──> report
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`lab`] | from a request (shape, kernel, schedulers, command) to results; alternates and repeats |
+//! | [`report`] | results as JSON and as tables |
+//! | [`kernel`], [`btf`], [`elf`] | guest kernels: found, unpacked, and refused when no scheduler could load |
+//! | [`fetch`], [`apt`], [`cache`] | kernels and programs from the distribution into usher's own cache folder |
+//! | [`image`], [`cpio`] | the guest's initramfs: busybox, programs with their libraries, the agent |
+//! | [`shape`], [`qemu`], [`quota`] | the emulated machine: nodes, LLCs, cores, threads, and what its time means |
+//! | [`runner`], [`proto`] | boots one guest, watches it, collects its frames; a dead guest is an error |
+//! | [`agent`] | the other side: process number 1 in the guest |
+//! | [`scheduler`], [`metric`] | which schedulers there are; what benchmark programs print |
+//!
+//! Three things that a newcomer should know:
+//!
+//! - **Emulated time is not speed.** All CPUs of a guest take turns on one host thread
+//!   ([`qemu::Time::SingleThread`]), so times show overhead. Counted instructions
+//!   ([`qemu::Time::Instructions`]) make such ratios repeatable. Only quotas ([`quota`]) make more CPUs mean
+//!   more work done.
+//! - **One boot, many runs.** Times differ between boots more than between schedulers, so a comparison
+//!   alternates within a boot, or gives every run a boot of its own that starts in the same state.
+//! - **The guest never hangs the host.** It panics into an error, stalls into an error, and ends with this
+//!   process.
+
 pub mod agent;
 pub mod apt;
 pub mod btf;
@@ -20,4 +49,5 @@ pub mod runner;
 pub mod scheduler;
 pub mod shape;
 pub mod tool;
+
 pub use error::{LabError, Result};

@@ -302,7 +302,7 @@ fn hackbench(kernel: &str) {
         let reasons = stats["reasons"].as_object().expect("reasons are an object");
         let wakeups: u64 = reasons.values().filter_map(|count| count.as_u64()).sum();
         // hackbench -g 2 -l 100 passes 400 * 20 * 2 messages between 80 tasks.
-        assert!(wakeups > 1000, "only {wakeups} decisions counted: {stats}");
+        assert!(wakeups > 500, "only {wakeups} decisions counted: {stats}");
     }
 }
 
