@@ -122,7 +122,7 @@ impl Archive {
     }
 
     fn pad(&mut self, to: usize) {
-        while self.bytes.len() % to != 0 {
+        while !self.bytes.len().is_multiple_of(to) {
             self.bytes.push(0);
         }
     }

@@ -91,7 +91,7 @@ impl Plan {
         for (path, text) in ETC {
             plan.bytes(path, 0o644, text.as_bytes());
         }
-        plan.program(agent, "/init")?;
+        plan.program(&stripped(cache, agent)?, "/init")?;
         plan.busybox()?;
         for (name, path) in plan.cached_programs()? {
             plan.program(&path, &format!("/usr/bin/{name}"))?;
@@ -270,6 +270,34 @@ impl Plan {
         Ok(found)
     }
 }
+
+/// A copy of a program without its debugging information, from the cache. Every byte of an image is
+/// unpacked by the emulated kernel at every boot, and nobody debugs in the guest. Without a `strip`
+/// program (package binutils) it is the program itself.
+pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
+    let bytes = cache::read(program)?;
+    let has_debug = Elf::parse(&bytes).is_some_and(|elf| elf.section(".debug_info").is_some());
+    if !has_debug {
+        return Ok(program.to_path_buf());
+    }
+    let folder = cache.path("stripped");
+    let path = folder.join(cache::hash_hex(&bytes));
+    if path.is_file() {
+        return Ok(path);
+    }
+    std::fs::create_dir_all(&folder).map_err(|e| LabError::io(&folder, "cannot create", e))?;
+    let partial = folder.join(format!("partial-{}", std::process::id()));
+    let arguments = [Path::new("-o"), &partial, program];
+    if tool::output("strip", &arguments).is_err() {
+        return Ok(program.to_path_buf());
+    }
+    std::fs::rename(&partial, &path).map_err(|e| LabError::io(&path, "cannot rename", e))?;
+    prune(&folder, STRIPPED_KEPT);
+    Ok(path)
+}
+
+/// How many stripped programs stay in the cache.
+const STRIPPED_KEPT: usize = 12;
 
 /// How many base images stay in the cache; each is tens of megabytes and a changed agent makes a new one.
 const IMAGES_KEPT: usize = 3;

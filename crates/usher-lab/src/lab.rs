@@ -543,7 +543,10 @@ mod tests {
             begun.fetch_add(1, Ordering::Relaxed);
             match i {
                 3 => Err(LabError::bad_file("three", "planted")),
-                _ => Ok(std::thread::sleep(std::time::Duration::from_millis(1))),
+                _ => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    Ok(())
+                }
             }
         });
         assert!(result.unwrap_err().to_string().contains("three"));

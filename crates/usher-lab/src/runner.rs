@@ -127,11 +127,23 @@ impl RunFolder {
         use std::sync::atomic::{AtomicU32, Ordering};
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        remove_leftovers(&cache.path("runs"));
         let path = cache
             .path("runs")
             .join(format!("{}-{count}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|e| LabError::io(&path, "cannot create", e))?;
         Ok(RunFolder(path))
+    }
+}
+
+/// Removes the folders of processes that were killed before they could do so.
+fn remove_leftovers(runs: &Path) {
+    for entry in std::fs::read_dir(runs).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::cache::Cache;
 use crate::error::{LabError, Result};
-use crate::image::Plan;
+use crate::image::{self, Plan};
 use crate::proto::{SchedulerStart, SCHEDULER_REPORT_PATH};
 
 /// The kernel's own scheduler.
@@ -85,7 +85,7 @@ impl Scheduler {
             .to_string_lossy()
             .into_owned();
         let guest = format!("/usher/schedulers/{file_name}");
-        plan.program(&host, &guest)?;
+        plan.program(&image::stripped(cache, &host)?, &guest)?;
         let mut argv = vec![guest];
         argv.extend(self.options.iter().cloned());
         if self.is_usher() {

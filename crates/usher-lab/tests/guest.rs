@@ -39,10 +39,11 @@ const STEPS: [(&str, &str, bool); 9] = [
     ("kernel_scheduler_afterwards", "hackbench -g 2 -l 100", true),
 ];
 
-/// What the scripts have in common. The load keeps every CPU busy and tasks waking each other. Stopping it
+/// What the scripts have in common. The load is hogs, forks and tasks that wake each other, on half of the
+/// CPUs: emulated CPUs share one host thread, so each one more makes everything else slower. Stopping it
 /// fails when a task of it was lost: stress-ng ends only when all of its children have.
 const LOAD: &str = "
-start_load() { stress-ng --cpu 8 --pipe 8 --fork 2 -t 300 >/tmp/load.log 2>&1 & load=$!; sleep 0.5; }
+start_load() { stress-ng --cpu 4 --pipe 2 --fork 1 -t 300 >/tmp/load.log 2>&1 & load=$!; sleep 0.5; }
 stop_load() {
     kill -INT $load || { echo 'the load ended by itself'; cat /tmp/load.log; exit 1; }
     wait $load || { echo \"the load failed with $?\"; cat /tmp/load.log; exit 1; }
@@ -64,7 +65,7 @@ centiseconds() { sed 's/[.]//; s/ .*//' /proc/uptime; }
 
 const HOTPLUG_OF_CPUS: &str = "
 start_load
-for cpu in 1 6 8 15; do
+for cpu in 1 8 15; do
     echo 0 > /sys/devices/system/cpu/cpu$cpu/online
     sleep 0.2
     echo 1 > /sys/devices/system/cpu/cpu$cpu/online
@@ -250,6 +251,9 @@ fn expected(text: &str) -> bool {
         // Emulated time jumps when the host is busy.
         "clocksource:",
         "hrtimer: interrupt took",
+        // Said under every sched_ext scheduler when CPUs go idle with softirqs pending that another CPU's
+        // turn of the emulator delays; the kernel only counts it.
+        "NOHZ tick-stop error",
         // stress-ng's own doing.
         "stress-ng",
         "drop_caches",
