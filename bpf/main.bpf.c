@@ -421,5 +421,4 @@ SCX_OPS_DEFINE(usher_ops,
 	       .enable = (void *)usher_enable,
 	       .init = (void *)usher_init,
 	       .exit = (void *)usher_exit,
-	       .timeout_ms = 5000,
 	       .name = "usher");

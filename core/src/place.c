@@ -62,7 +62,22 @@ USHER_FN s32 usher_place_from(struct usher USHER_MEM *u, const struct usher_requ
 	return usher_set_first(u, r->allowed);
 }
 
-/* Steps 3 to 7: prev and its LLC. */
+/* By the summaries, which may name a shard where nobody is idle any more, but pass over none for long. */
+USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
+{
+	u32 i, w;
+
+	for (i = 0; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
+		struct usher_node USHER_MEM *node = &u->nodes[i];
+
+		for (w = 0; w * 64 < node->nr_shards && env_again(u); w = env_next(u, w))
+			if (env_read(u, &node->summary[w]))
+				return true;
+	}
+	return false;
+}
+
+/* Steps 3 to 7: prev and its LLC. Sets *reason to USHER_QUEUED if it is of no use to go on. */
 USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, bool prev_allowed,
 			     u32 wake, u16 *reason)
 {
@@ -79,6 +94,12 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 			return s->q.from;
 		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
 		prev_idle = false;
+	}
+
+	/* On a busy machine all searches are in vain; the summaries say so at the cost of a line per node. */
+	if (!idle && !usher_somebody_idle(u)) {
+		*reason = USHER_QUEUED;
+		return USHER_NONE_IDLE;
 	}
 
 	/* 4. An idle core in the LLC. */
@@ -185,7 +206,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 	/* 3 to 9. */
 	s.q.from = from;
 	cid = usher_place_llc(u, &s, true, r->wake, &reason);
-	if (cid < 0)
+	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);
 	if (cid >= 0)
 		return usher_decide(cid, reason, true);
@@ -210,13 +231,13 @@ USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const 
  * A task was put into the queue of q->from's LLC and announced by usher_queue_fill(): an idle CPU that
  * should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
  */
-USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
+USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_query *q USHER_UNIT_PTR)
 {
 	struct usher_search s = { .q = *q };
 	u16 reason;
 	s32 cid = usher_place_llc(u, &s, false, USHER_WAKE, &reason);
 
-	if (cid < 0)
+	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);
 	return cid;
 }
@@ -230,7 +251,7 @@ USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
  * again when it leaves idle, so that one is enough for any number of waiting tasks.
  * Tests: look_against_retire, two_tasks_against_retire, take_against_look.
  */
-USHER_COLD s32 usher_rescue(struct usher USHER_MEM *u, u32 self)
+USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 {
 	struct usher_query q = { .from = self, .self = self };
 	s32 cid;
@@ -254,7 +275,7 @@ USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
 	u32 llc = me->look - 1;
-	struct usher_query q = { .self = self };
+	struct usher_query q = { .allowed = me->look_allowed, .self = self };
 	s32 cid;
 
 	if (!me->look)

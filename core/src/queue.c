@@ -16,8 +16,9 @@
  *
  * In a kernel a task put into a queue by ops.enqueue() arrives there only after the callback has returned.
  * A CPU may look in between, find the queue empty and retire its bit. So the filling CPU remembers the queue
- * (struct usher_cpu.look) and looks once more at its next callback, at the latest at its next tick
- * (usher_late_look()); until then the task may wait beside an idle CPU.
+ * (usher_look_later()) and looks once more at its next callback, at the latest at its next tick
+ * (usher_late_look()); until then the task may wait beside an idle CPU. An idle CPU that fills a queue from
+ * an interrupt has no next callback and no tick: it must be made to look for work itself.
  *
  * A queue's clock is the largest virtual time at which one of its tasks began to run. Clocks of different
  * LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12 bits name the LLC
@@ -102,15 +103,17 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
 }
 
 /*
- * The queue of llc was seen empty: take its bit out of the backlog. Clear, full barrier (in the fetch), look
- * again, restore; pairs with usher_queue_fill(). True: somebody is there after all, and while the bit was
- * clear a CPU going idle may have overlooked the queue: usher_rescue(). Tests: idle_against_queue,
- * two_tasks_against_retire.
+ * self found nothing to take in the queue of llc: if it is empty, take its bit out of the backlog. Clear, full
+ * barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the bit was clear a CPU
+ * going idle may have overlooked the queue: usher_rescue(). True: somebody is there after all, perhaps a task that may not
+ * run here. Tests: idle_against_queue, two_tasks_against_retire.
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 {
 	struct usher_llc USHER_MEM *l = &u->llcs[llc];
 
+	if (env_queued(u, llc))
+		return true;
 	env_fetch_and(u, l->backlog, ~l->backlog_bit);
 	env_count(u, self, USHER_EV_BACKLOG_RETIRED);
 	if (!env_queued(u, llc))
@@ -119,6 +122,21 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 	u->cpus[self].poke = 1;
 	env_count(u, self, USHER_EV_BACKLOG_RESTORED);
 	return true;
+}
+
+/*
+ * self fills the queue of llc with a task that arrives only after the callback, and that may run on the allowed
+ * CPUs (NULL: on all). usher_late_look() comes back to it; the set may change until then, which at worst
+ * sends the wrong CPU. True: self is idle, and the host makes it look for work, lest no callback comes.
+ */
+USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 llc,
+			       const struct usher_set USHER_MEM *allowed)
+{
+	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+
+	me->look = llc + 1;
+	me->look_allowed = allowed;
+	return me->idle;
 }
 
 /* Where a CPU without work looks: the queue of its own LLC, then its node's, then by distance. */

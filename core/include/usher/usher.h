@@ -143,9 +143,10 @@ struct usher_cpu {
 	u32 pinned_last; /* the last task came from the CPU's own queue, not the LLC's */
 	u32 poke; /* somebody may wait beside an idle CPU because of this one: see usher_rescue() */
 	u32 spare;
+	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (3 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (4 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 struct usher {

@@ -34,6 +34,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shard_width: u32,
 
+    /// How long a task may wait before the kernel ejects the scheduler, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 5000,
+          value_parser = clap::value_parser!(u32).range(1000..=30_000))]
+    pub timeout_ms: u32,
+
     /// Do not count migrations, which costs a little at each one.
     #[arg(long)]
     pub no_migrations: bool,
@@ -136,6 +141,7 @@ mod tests {
             (["--idle", "mine"], "builtin-node"),
             (["--granularity", "socket"], "global, node, llc, shard"),
             (["--shard-width", "65"], "1..=64"),
+            (["--timeout-ms", "60000"], "1000..=30000"),
             (["--stats", "0"], "0.01 to 86400"),
             (["--monitor", "x"], "0.01 to 86400"),
         ] {

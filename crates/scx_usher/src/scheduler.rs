@@ -174,6 +174,7 @@ fn open<'obj>(
     let ops = skel.struct_ops.usher_ops_mut();
     ops.hotplug_seq = machine.hotplug_seq;
     ops.exit_dump_len = args.exit_dump_len;
+    ops.timeout_ms = args.timeout_ms;
     ops.flags |= flags;
     let name = ops_name(ops.name.len());
     for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {
