@@ -37,6 +37,11 @@ pub struct SourceArgs {
 }
 
 impl SourceArgs {
+    /// Whether none was named.
+    pub fn is_live(&self) -> bool {
+        matches!(self.source(), Source::Live)
+    }
+
     /// The source that was named, or a built-in machine.
     pub fn source_or(&self, machine: &str) -> Source {
         match self.source() {

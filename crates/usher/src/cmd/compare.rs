@@ -19,7 +19,7 @@ use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
 
 /// Compare policies on a simulated machine: medians, effects with 95 % intervals, noise floor
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(
     after_help = "Without arguments: schbench on a 2-socket 384-CPU machine under eevdf, scx-simple with one\n\
                   idle mask and with one per node, and usher.\n\
@@ -58,6 +58,8 @@ pub struct Args {
 
 const CURATED_POLICIES: &str = "eevdf,scx-simple,scx-simple+node-idle-mask,usher";
 const CURATED_MACHINE: &str = "epyc-2s-384";
+/// Busy enough that idle CPUs are scarce: 576 workers and 24 messengers, each at work half of the time.
+const CURATED_PARAMETERS: [&str; 3] = ["message_threads=24", "workers=24", "runtime=2s"];
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
@@ -103,6 +105,11 @@ struct Cell {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
+    let mut args = args.clone();
+    if args.is_bare() {
+        args.what.set = CURATED_PARAMETERS.map(String::from).to_vec();
+    }
+    let args = &args;
     let (params, costs) = args.what.params()?;
     let source = args.source.source_or(CURATED_MACHINE);
     let machine = Arc::new(case::machine(&source, &costs)?);
@@ -149,6 +156,17 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     } else {
         Code::Fine
     })
+}
+
+impl Args {
+    /// Nothing was said about the machine or the workload: the curated case.
+    fn is_bare(&self) -> bool {
+        let what = &self.what;
+        self.source.is_live()
+            && what.workload == super::sim::DEFAULT_WORKLOAD
+            && what.set.is_empty()
+            && self.sweep.is_empty()
+    }
 }
 
 /// A point of the sweep: parameters of the workload.

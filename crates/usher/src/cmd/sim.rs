@@ -53,11 +53,14 @@ pub struct Args {
     check_determinism: bool,
 }
 
+/// The workload if none is named.
+pub const DEFAULT_WORKLOAD: &str = "schbench";
+
 /// The workload and its parameters, as `sim` and `compare` take them.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct WhatArgs {
     /// The workload: a generator, a ready file, or the path of an rt-app file
-    #[arg(long, default_value = "schbench")]
+    #[arg(long, default_value = DEFAULT_WORKLOAD)]
     #[arg(long_help = workload_help())]
     pub workload: String,
 
