@@ -12,7 +12,7 @@ fn main() {
         "cargo:rerun-if-changed={}",
         crate_dir.join("shim").display()
     );
-    for environment in ["native", "traced"] {
+    for environment in ["native", "traced", "model"] {
         compile(&crate_dir, &core, environment);
     }
 }

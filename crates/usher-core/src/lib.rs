@@ -33,6 +33,7 @@
 mod block;
 mod ffi;
 mod kinds;
+pub mod model;
 mod placement;
 mod request;
 mod set;

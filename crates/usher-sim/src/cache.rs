@@ -9,7 +9,7 @@
 
 use crate::ids::{Cpu, Id, Nanos};
 use crate::machine::Machine;
-use crate::task::Task;
+use crate::task::{Left, Task};
 
 /// The clocks.
 pub(crate) struct Caches {
@@ -20,15 +20,25 @@ pub(crate) struct Caches {
 impl Caches {
     pub fn new(machine: &Machine) -> Caches {
         let topo = machine.topo();
-        Caches { cores: vec![0; topo.cores().len()], llcs: vec![0; topo.llcs().len()] }
+        Caches {
+            cores: vec![0; topo.cores().len()],
+            llcs: vec![0; topo.llcs().len()],
+        }
     }
 
     /// A task stops running on a CPU.
     #[inline]
     pub fn leave(&self, machine: &Machine, cpu: Cpu, task: &mut Task) {
+        if task.memory.footprint_kib == 0 {
+            return;
+        }
         let at = machine.cpu(cpu);
-        task.left_core = Some((at.core, self.cores[at.core.index()]));
-        task.left_llc = Some((at.llc, self.llcs[at.llc.index()]));
+        task.left = Left {
+            core: at.core.0,
+            llc: at.llc.0,
+            core_clock: self.cores[at.core.index()],
+            llc_clock: self.llcs[at.llc.index()],
+        };
     }
 
     /// A task starts running on a CPU: books what it has to fetch.
@@ -42,10 +52,19 @@ impl Caches {
         let at = machine.cpu(cpu);
         let n = &machine.costs().n;
         let (core, llc) = (at.core.index(), at.llc.index());
-        let core_left = task.left_core.filter(|(c, _)| *c == at.core).map(|(_, clock)| clock);
-        let llc_left = task.left_llc.filter(|(l, _)| *l == at.llc).map(|(_, clock)| clock);
-        let from_llc = missing(footprint, n.l2_kib, core_left.map(|left| self.cores[core] - left));
-        let from_memory = missing(footprint, n.llc_kib, llc_left.map(|left| self.llcs[llc] - left));
+        let left = task.left;
+        let core_left = (left.core == at.core.0).then_some(left.core_clock);
+        let llc_left = (left.llc == at.llc.0).then_some(left.llc_clock);
+        let from_llc = missing(
+            footprint,
+            n.l2_kib,
+            core_left.map(|left| self.cores[core] - left),
+        );
+        let from_memory = missing(
+            footprint,
+            n.llc_kib,
+            llc_left.map(|left| self.llcs[llc] - left),
+        );
         if from_llc == 0 && from_memory == 0 {
             return;
         }
@@ -58,7 +77,11 @@ impl Caches {
         let ns: Nanos = from_llc.saturating_sub(from_memory) * n.refill_llc_ns_per_kib
             + from_memory * memory_ns;
         // What it still lacked of this core's cache when it left, it lacks still.
-        task.refill_ns = if core_left.is_some() { task.refill_ns + ns } else { ns };
+        task.refill_ns = if core_left.is_some() {
+            task.refill_ns + ns
+        } else {
+            ns
+        };
     }
 }
 
@@ -90,7 +113,11 @@ mod tests {
             (2000, 1000, Some(1), 1),
         ];
         for (footprint, capacity, since, gone) in table {
-            assert_eq!(missing(footprint, capacity, since), gone, "{footprint} {capacity} {since:?}");
+            assert_eq!(
+                missing(footprint, capacity, since),
+                gone,
+                "{footprint} {capacity} {since:?}"
+            );
         }
     }
 }

@@ -22,7 +22,8 @@ impl Checker {
 impl Simulation {
     pub(crate) fn on_check(&mut self) {
         let cpu = self.host.machine.cpus()[0];
-        self.host.push(self.host.now + Checker::PERIOD_NS, Kind::Check, cpu, 0);
+        self.host
+            .push(self.host.now + Checker::PERIOD_NS, Kind::Check, cpu, 0);
         if self.host.queued > 0 {
             self.check_waiting();
         }
@@ -30,8 +31,14 @@ impl Simulation {
 
     /// No task waits longer than the policy says, and none beside a CPU that idles longer than it says.
     fn check_waiting(&mut self) {
-        let idle: Vec<Cpu> =
-            self.host.machine.cpus().iter().copied().filter(|&c| self.is_at_rest(c)).collect();
+        let idle: Vec<Cpu> = self
+            .host
+            .machine
+            .cpus()
+            .iter()
+            .copied()
+            .filter(|&c| self.is_at_rest(c))
+            .collect();
         let now = self.host.now;
         let lost_after = self.policy.wait_bound_ns();
         let mut broken = None;
@@ -41,7 +48,10 @@ impl Simulation {
             seen += 1;
             let waited = now.saturating_sub(task.queued_at);
             if lost_after.is_some_and(|bound| waited > bound) {
-                broken = Some((task.cpu, format!("{} waits for {waited} ns", describe(task))));
+                broken = Some((
+                    task.cpu,
+                    format!("{} waits for {waited} ns", describe(task)),
+                ));
                 break;
             }
             if let Some(found) = self.idle_beside(task.id, &idle) {
@@ -50,7 +60,10 @@ impl Simulation {
             }
         }
         if broken.is_none() && seen != self.host.queued {
-            let what = format!("{} tasks are queued, but {seen} were found", self.host.queued);
+            let what = format!(
+                "{} tasks are queued, but {seen} were found",
+                self.host.queued
+            );
             broken = Some((Cpu(0), what));
         }
         if let Some((cpu, what)) = broken {
@@ -86,9 +99,16 @@ impl Simulation {
         let sum = stats.user_ns + stats.kernel_ns + stats.idle_ns + stats.exiting_ns;
         let all = (self.host.now - stats.since) * self.host.machine.cpus().len() as u64;
         if sum != all {
-            self.fail_rule(cpu, format!("the time of all CPUs is {all} ns, but {sum} ns are booked"));
+            self.fail_rule(
+                cpu,
+                format!("the time of all CPUs is {all} ns, but {sum} ns are booked"),
+            );
         }
-        let wrong = self.host.tasks.iter().find(|t| t.work_done + t.work_left != t.work_asked);
+        let wrong = self
+            .host
+            .tasks
+            .iter()
+            .find(|t| t.work_done + t.work_left != t.work_asked);
         if let Some(task) = wrong {
             let what = format!(
                 "{}: work asked {}, done {}, left {}",
@@ -120,12 +140,18 @@ impl Simulation {
         const SHOWN: usize = 20;
         let live = self.host.tasks.iter().filter(|t| t.state != State::Dead);
         let ids: Vec<TaskId> = live.map(|t| t.id).collect();
-        let mut waiting: Vec<String> =
-            ids.iter().take(SHOWN).map(|&t| self.host.describe_wait(t)).collect();
+        let mut waiting: Vec<String> = ids
+            .iter()
+            .take(SHOWN)
+            .map(|&t| self.host.describe_wait(t))
+            .collect();
         if ids.len() > SHOWN {
             waiting.push(format!("... and {} more", ids.len() - SHOWN));
         }
-        self.fail(SimError::Deadlock { at: self.host.now, waiting });
+        self.fail(SimError::Deadlock {
+            at: self.host.now,
+            waiting,
+        });
     }
 }
 

@@ -12,11 +12,11 @@
 //! is done, so N CPUs that hammer a line get at most one access per transfer time together, and each waits
 //! for the others. Reads of a line that nobody changed do not queue.
 //!
-//! The set is exact. Up to eight cores are kept in the line; a ninth moves them to a bitmap from a pool,
+//! The set is exact. Up to six cores are kept in the line; a seventh moves them to a bitmap from a pool,
 //! which the next write gives back. Not modelled: capacity evictions (a copy stays until somebody writes)
 //! and store buffers (a store waits for its line as an atomic operation does).
 
-use crate::ids::{Cpu, Id, LineClass, LineId, Nanos, Node};
+use crate::ids::{Id, LineClass, LineId, Nanos, Node};
 use crate::machine::{Distance, Machine};
 
 /// What an access does to a line.
@@ -30,10 +30,12 @@ pub enum Access {
     Rmw,
 }
 
-const INLINE: usize = 8;
+const INLINE: usize = 6;
 const NOBODY: u16 = u16::MAX;
 
+/// Half a line of the machine that runs the simulation.
 #[derive(Clone, Debug)]
+#[repr(align(32))]
 struct Line {
     /// When the transfer under way, or a lock, ends.
     free_at: Nanos,
@@ -78,7 +80,10 @@ pub struct ClassStats {
 
 impl ClassStats {
     fn reset(&mut self) {
-        *self = ClassStats { name: std::mem::take(&mut self.name), ..ClassStats::default() };
+        *self = ClassStats {
+            name: std::mem::take(&mut self.name),
+            ..ClassStats::default()
+        };
     }
 }
 
@@ -143,11 +148,17 @@ impl Lines {
             free: Vec::new(),
             cores: cores
                 .iter()
-                .map(|c| CoreAt { llc: c.llc.0 as u16, node: c.node.0 as u16 })
+                .map(|c| CoreAt {
+                    llc: c.llc.0 as u16,
+                    node: c.node.0 as u16,
+                })
                 .collect(),
             node_cores: nodes.iter().map(|x| x.cores.as_usize()).collect(),
             llc_cores: topo.llcs().iter().map(|l| l.cores.as_usize()).collect(),
-            near: nodes.iter().map(|x| x.near.iter().map(|m| m.0 as u16).collect()).collect(),
+            near: nodes
+                .iter()
+                .map(|x| x.near.iter().map(|m| m.0 as u16).collect())
+                .collect(),
             node_ns,
             hit_ns: narrow(n.line_hit_ns),
             rmw_ns: narrow(n.line_rmw_ns),
@@ -159,10 +170,17 @@ impl Lines {
 
     /// The class of this name, made if it is new.
     pub fn class(&mut self, name: &str) -> LineClass {
-        let index = self.classes.iter().position(|c| c.name == name).unwrap_or_else(|| {
-            self.classes.push(ClassStats { name: name.into(), ..ClassStats::default() });
-            self.classes.len() - 1
-        });
+        let index = self
+            .classes
+            .iter()
+            .position(|c| c.name == name)
+            .unwrap_or_else(|| {
+                self.classes.push(ClassStats {
+                    name: name.into(),
+                    ..ClassStats::default()
+                });
+                self.classes.len() - 1
+            });
         LineClass(index as u32)
     }
 
@@ -238,7 +256,11 @@ impl Lines {
             stats.load_ns += ns;
             return ns;
         }
-        let work = Nanos::from(if kind == Access::Rmw { self.rmw_ns } else { self.hit_ns });
+        let work = Nanos::from(if kind == Access::Rmw {
+            self.rmw_ns
+        } else {
+            self.hit_ns
+        });
         let wait = line.free_at.saturating_sub(at);
         line.owner = line.sharers[0];
         line.free_at = at + wait + work;
@@ -360,13 +382,25 @@ impl Lines {
     fn between(&self, a: u16, b: u16) -> Cost {
         let (x, y) = (self.cores[usize::from(a)], self.cores[usize::from(b)]);
         if a == b {
-            Cost { ns: self.hit_ns, from: Some(Distance::Core) }
+            Cost {
+                ns: self.hit_ns,
+                from: Some(Distance::Core),
+            }
         } else if x.llc == y.llc {
-            Cost { ns: self.llc_ns, from: Some(Distance::Llc) }
+            Cost {
+                ns: self.llc_ns,
+                from: Some(Distance::Llc),
+            }
         } else if x.node == y.node {
-            Cost { ns: self.within_node_ns, from: Some(Distance::Node) }
+            Cost {
+                ns: self.within_node_ns,
+                from: Some(Distance::Node),
+            }
         } else {
-            Cost { ns: self.node_to_node(x.node, y.node), from: Some(Distance::Remote) }
+            Cost {
+                ns: self.node_to_node(x.node, y.node),
+                from: Some(Distance::Remote),
+            }
         }
     }
 
@@ -383,7 +417,10 @@ impl Lines {
         } else {
             self.node_to_node(node, line.home)
         };
-        Cost { ns: self.memory_ns + far, from: None }
+        Cost {
+            ns: self.memory_ns + far,
+            from: None,
+        }
     }
 
     fn nearest(&self, line: &Line, core: u16) -> Cost {
@@ -396,20 +433,33 @@ impl Lines {
         if line.bitmap == 0 {
             let sharers = &line.sharers[..usize::from(line.nr)];
             let costs = sharers.iter().map(|&s| self.between(core, s));
-            return costs.min_by_key(|c| c.ns).unwrap_or_else(|| self.from_memory(line, core));
+            return costs
+                .min_by_key(|c| c.ns)
+                .unwrap_or_else(|| self.from_memory(line, core));
         }
         let at = self.cores[usize::from(core)];
         let words = self.bitmap(line.bitmap);
         if any_bit(words, &self.llc_cores[usize::from(at.llc)]) {
-            return Cost { ns: self.llc_ns, from: Some(Distance::Llc) };
+            return Cost {
+                ns: self.llc_ns,
+                from: Some(Distance::Llc),
+            };
         }
         if any_bit(words, &self.node_cores[usize::from(at.node)]) {
-            return Cost { ns: self.within_node_ns, from: Some(Distance::Node) };
+            return Cost {
+                ns: self.within_node_ns,
+                from: Some(Distance::Node),
+            };
         }
         let near = &self.near[usize::from(at.node)];
-        let node = near.iter().find(|&&n| any_bit(words, &self.node_cores[usize::from(n)]));
+        let node = near
+            .iter()
+            .find(|&&n| any_bit(words, &self.node_cores[usize::from(n)]));
         match node {
-            Some(&n) => Cost { ns: self.node_to_node(at.node, n), from: Some(Distance::Remote) },
+            Some(&n) => Cost {
+                ns: self.node_to_node(at.node, n),
+                from: Some(Distance::Remote),
+            },
             None => self.from_memory(line, core),
         }
     }
@@ -419,25 +469,44 @@ impl Lines {
             return self.from_memory(line, core);
         }
         if line.bitmap == 0 {
-            let sharers = line.sharers[..usize::from(line.nr)].iter().filter(|&&s| s != core);
+            let sharers = line.sharers[..usize::from(line.nr)]
+                .iter()
+                .filter(|&&s| s != core);
             let costs = sharers.map(|&s| self.between(core, s));
-            return costs.max_by_key(|c| c.ns).unwrap_or_else(|| self.from_memory(line, core));
+            return costs
+                .max_by_key(|c| c.ns)
+                .unwrap_or_else(|| self.from_memory(line, core));
         }
         let at = self.cores[usize::from(core)];
         let words = self.bitmap(line.bitmap);
         // `near` is in order of SLIT distance, hence of cost.
         let near = &self.near[usize::from(at.node)];
-        let far = near.iter().rev().find(|&&n| any_bit(words, &self.node_cores[usize::from(n)]));
+        let far = near
+            .iter()
+            .rev()
+            .find(|&&n| any_bit(words, &self.node_cores[usize::from(n)]));
         if let Some(&n) = far {
-            return Cost { ns: self.node_to_node(at.node, n), from: Some(Distance::Remote) };
+            return Cost {
+                ns: self.node_to_node(at.node, n),
+                from: Some(Distance::Remote),
+            };
         }
-        let (node, llc) =
-            (&self.node_cores[usize::from(at.node)], &self.llc_cores[usize::from(at.llc)]);
-        let others = any_bit(words, &(node.start..llc.start)) || any_bit(words, &(llc.end..node.end));
+        let (node, llc) = (
+            &self.node_cores[usize::from(at.node)],
+            &self.llc_cores[usize::from(at.llc)],
+        );
+        let others =
+            any_bit(words, &(node.start..llc.start)) || any_bit(words, &(llc.end..node.end));
         if others {
-            Cost { ns: self.within_node_ns, from: Some(Distance::Node) }
+            Cost {
+                ns: self.within_node_ns,
+                from: Some(Distance::Node),
+            }
         } else {
-            Cost { ns: self.llc_ns, from: Some(Distance::Llc) }
+            Cost {
+                ns: self.llc_ns,
+                from: Some(Distance::Llc),
+            }
         }
     }
 }
@@ -456,10 +525,4 @@ fn any_bit(words: &[u64], range: &std::ops::Range<usize>) -> bool {
     words[first] & low != 0
         || words[last] & high != 0
         || words[first + 1..last].iter().any(|&w| w != 0)
-}
-
-/// The core of a CPU, for [`Lines::access`].
-#[inline]
-pub(crate) fn core_of(machine: &Machine, cpu: Cpu) -> u32 {
-    machine.cpu(cpu).core.0
 }

@@ -140,6 +140,10 @@ costs! {
     idle.idle_enter_ns;
     /// Share of a state's worst-case exit latency that an exit takes, in thousandths.
     idle.idle_exit_permille;
+    /// The governor reckons with a timer within this time: a real CPU always has one (vmstat, write-back,
+    /// RCU), and without one the governor's learned correction has nothing to correct, and a mixed history
+    /// locks CPUs that wake each other into deep states. No event comes of it.
+    idle.idle_housekeeping_ns;
 }
 
 /// An idle state of a CPU.
@@ -224,7 +228,15 @@ macro_rules! builtin {
     };
 }
 
-builtin!["generic", "skylake-sp", "icelake-sp", "sapphire-rapids", "broadwell-ep", "zen3", "tc2"];
+builtin![
+    "generic",
+    "skylake-sp",
+    "icelake-sp",
+    "sapphire-rapids",
+    "broadwell-ep",
+    "zen3",
+    "tc2"
+];
 
 impl Costs {
     /// The built-in table of this name.
@@ -245,7 +257,10 @@ impl Costs {
     /// # Errors
     /// Anything that is not as the module's documentation says.
     pub fn parse(origin: &str, text: &str) -> Result<Costs, SimError> {
-        let wrong = |what: String| SimError::Input { origin: origin.into(), what };
+        let wrong = |what: String| SimError::Input {
+            origin: origin.into(),
+            what,
+        };
         let raw: RawFile = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         let mut costs = match &raw.base {
             Some(base) if base == origin => return Err(wrong("names itself as its base".into())),
@@ -260,12 +275,16 @@ impl Costs {
         }
         if let Some(smt) = raw.smt {
             costs.smt_share_permille = smt.share_permille.value;
-            costs.sources.insert("smt.share_permille".into(), smt.share_permille.source);
+            costs
+                .sources
+                .insert("smt.share_permille".into(), smt.share_permille.source);
         }
         if let Some(states) = raw.idle_state {
             costs.idle_states.clear();
             for state in states {
-                costs.sources.insert(format!("idle_state.{}", state.name), state.source);
+                costs
+                    .sources
+                    .insert(format!("idle_state.{}", state.name), state.source);
                 costs.idle_states.push(IdleState {
                     name: state.name,
                     exit_ns: state.exit_ns,
@@ -285,11 +304,19 @@ impl Costs {
         raw: RawValue,
     ) -> Result<(), SimError> {
         if raw.source.trim().is_empty() {
-            return Err(wrong(format!("`{name}` has no source; cite one, or write `assumed: why`")));
+            return Err(wrong(format!(
+                "`{name}` has no source; cite one, or write `assumed: why`"
+            )));
         }
         let Some(field) = self.n.get_mut(&name) else {
-            let near = nearest(&name, CostNumbers::NAMES).into_iter().take(3).collect::<Vec<_>>();
-            return Err(wrong(format!("unknown number `{name}`; nearest: {}", near.join(", "))));
+            let near = nearest(&name, CostNumbers::NAMES)
+                .into_iter()
+                .take(3)
+                .collect::<Vec<_>>();
+            return Err(wrong(format!(
+                "unknown number `{name}`; nearest: {}",
+                near.join(", ")
+            )));
         };
         *field = raw.value;
         self.sources.insert(name, raw.source);
@@ -297,11 +324,18 @@ impl Costs {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(missing) = CostNumbers::NAMES.iter().find(|n| !self.sources.contains_key(**n)) {
-            return Err(format!("the number `{missing}` is missing; add it, or name a base table"));
+        if let Some(missing) = CostNumbers::NAMES
+            .iter()
+            .find(|n| !self.sources.contains_key(**n))
+        {
+            return Err(format!(
+                "the number `{missing}` is missing; add it, or name a base table"
+            ));
         }
         if self.smt_share_permille.first() != Some(&1000) {
-            return Err("smt.share_permille must begin with 1000, a thread alone on its core".into());
+            return Err(
+                "smt.share_permille must begin with 1000, a thread alone on its core".into(),
+            );
         }
         if self.smt_share_permille.iter().any(|&s| s == 0 || s > 1000) {
             return Err("smt.share_permille: each share must be from 1 to 1000".into());
@@ -310,7 +344,10 @@ impl Costs {
             return Err("there must be at least one [[idle_state]]".into());
         }
         if !(24..=10_000).contains(&self.n.hz) {
-            return Err(format!("tick.hz is {}, but must be from 24 to 10000", self.n.hz));
+            return Err(format!(
+                "tick.hz is {}, but must be from 24 to 10000",
+                self.n.hz
+            ));
         }
         if self.n.line_remote_slit <= 10 {
             return Err("line.line_remote_slit must be above 10, the local distance".into());
@@ -335,6 +372,9 @@ impl Costs {
 
     /// Names of the numbers whose source begins with `assumed`.
     pub fn assumed(&self) -> impl Iterator<Item = &str> {
-        self.sources.iter().filter(|(_, s)| s.starts_with("assumed")).map(|(n, _)| n.as_str())
+        self.sources
+            .iter()
+            .filter(|(_, s)| s.starts_with("assumed"))
+            .map(|(n, _)| n.as_str())
     }
 }

@@ -44,7 +44,9 @@ impl CpuSet {
     /// Whether a CPU is in it.
     #[inline]
     pub fn contains(&self, cpu: Cpu) -> bool {
-        self.words.get((cpu.0 / 64) as usize).is_some_and(|w| w >> (cpu.0 % 64) & 1 == 1)
+        self.words
+            .get((cpu.0 / 64) as usize)
+            .is_some_and(|w| w >> (cpu.0 % 64) & 1 == 1)
     }
 
     /// How many CPUs are in it.
@@ -67,9 +69,11 @@ impl CpuSet {
         let start = (from.0 / 64) as usize;
         let first = self.words.get(start)? & (!0u64 << (from.0 % 64));
         let rest = self.words[start + 1..].iter().copied();
-        std::iter::once(first).chain(rest).enumerate().find(|&(_, w)| w != 0).map(|(i, w)| {
-            Cpu((start + i) as u32 * 64 + w.trailing_zeros())
-        })
+        std::iter::once(first)
+            .chain(rest)
+            .enumerate()
+            .find(|&(_, w)| w != 0)
+            .map(|(i, w)| Cpu((start + i) as u32 * 64 + w.trailing_zeros()))
     }
 
     /// The CPUs in ascending order.
@@ -92,7 +96,14 @@ impl CpuSet {
 
     /// The CPUs in both.
     pub fn and(&self, other: &CpuSet) -> CpuSet {
-        CpuSet { words: self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect() }
+        CpuSet {
+            words: self
+                .words
+                .iter()
+                .zip(&other.words)
+                .map(|(a, b)| a & b)
+                .collect(),
+        }
     }
 
     /// Whether some CPU is in both.
@@ -116,7 +127,11 @@ impl FromIterator<Cpu> for CpuSet {
 
 impl std::fmt::Debug for CpuSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{{{}}}", usher_topo::format_cpulist(self.iter().map(|c| c.0)))
+        write!(
+            f,
+            "{{{}}}",
+            usher_topo::format_cpulist(self.iter().map(|c| c.0))
+        )
     }
 }
 
@@ -128,7 +143,12 @@ mod tests {
     // Method: sets with members around word borders, against a sorted list.
     #[test]
     fn iteration_is_ordered_and_complete() {
-        for members in [&[][..], &[0], &[63, 64], &[1, 62, 63, 64, 65, 127, 128, 200]] {
+        for members in [
+            &[][..],
+            &[0],
+            &[63, 64],
+            &[1, 62, 63, 64, 65, 127, 128, 200],
+        ] {
             let set: CpuSet = members.iter().map(|&c| Cpu(c)).collect();
             assert_eq!(set.iter().map(|c| c.0).collect::<Vec<_>>(), members);
             assert_eq!(set.len(), members.len());
@@ -139,7 +159,11 @@ mod tests {
                     .chain(members.iter().filter(|&&c| c < from))
                     .copied()
                     .collect();
-                assert_eq!(set.iter_wrap(Cpu(from)).map(|c| c.0).collect::<Vec<_>>(), want, "{from}");
+                assert_eq!(
+                    set.iter_wrap(Cpu(from)).map(|c| c.0).collect::<Vec<_>>(),
+                    want,
+                    "{from}"
+                );
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::program::TaskSpec;
 use crate::queue::HeapQueue;
 use crate::report::Report;
 use crate::rng::Rng;
-use crate::state::{CpuState, Host, Phase, Slots, TimerEntry, NEVER};
+use crate::state::{CpuState, Host, Pending, Phase, Slots, TimerEntry, NEVER};
 use crate::stats::Stats;
 use crate::trace::Tracer;
 use crate::workload::{Headline, Stop, Workload};
@@ -37,7 +37,12 @@ pub struct Options {
 impl Default for Options {
     /// Checks on, root tasks on cpu 0 (or the lowest that is online), an hour at most, no trace.
     fn default() -> Self {
-        Options { checks: true, root_cpu: Cpu(0), limit: 3_600_000_000_000, tracer: None }
+        Options {
+            checks: true,
+            root_cpu: Cpu(0),
+            limit: 3_600_000_000_000,
+            tracer: None,
+        }
     }
 }
 
@@ -89,7 +94,10 @@ impl Simulation {
                 what: "has no tasks; give it at least one".into(),
             });
         }
-        let root_cpu = machine.online().next_from(options.root_cpu).or(machine.online().first());
+        let root_cpu = machine
+            .online()
+            .next_from(options.root_cpu)
+            .or(machine.online().first());
         let root_cpu = root_cpu.expect("a machine has at least one CPU");
         let mut host = new_host(&machine, workload.world, seed, policy.reasons().len());
         host.tracer = options.tracer;
@@ -160,6 +168,7 @@ impl Simulation {
             };
             debug_assert!(entry.time >= self.host.now, "time runs backwards");
             self.host.now = entry.time;
+            self.host.prefetch_next();
             self.handle(Event::unpack(entry.what));
             if self.host.stats.events & 0xffff == 0 && !go_on(self.host.now) {
                 partial = true;
@@ -239,7 +248,9 @@ impl Simulation {
 
     /// Creates a root task: an interrupt on the root CPU.
     pub(crate) fn start_root(&mut self, index: u32) {
-        let spec = self.roots[index as usize].take().expect("a root task starts once");
+        let spec = self.roots[index as usize]
+            .take()
+            .expect("a root task starts once");
         self.roots_left -= 1;
         if let Some(task) = self.create(None, index, spec) {
             self.place(task, crate::policy::WakeKind::Fork, None, false);
@@ -282,7 +293,12 @@ impl Simulation {
 
     pub(crate) fn fail_workload(&mut self, task: TaskId, what: String) {
         let name = self.host.task(task).name().to_string();
-        self.fail(SimError::Workload { at: self.host.now, task, name, what });
+        self.fail(SimError::Workload {
+            at: self.host.now,
+            task,
+            name,
+            what,
+        });
     }
 
     fn fail_limit(&mut self) {
@@ -305,7 +321,9 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
         actor: machine.cpus()[0],
         charged: 0,
         tasks: Vec::new(),
-        cpus: (0..machine.nr_cpu_numbers()).map(|i| new_cpu(machine, i)).collect(),
+        cpus: (0..machine.nr_cpu_numbers())
+            .map(|i| new_cpu(machine, i))
+            .collect(),
         core_busy: vec![0; topo.cores().len()],
         lines,
         world,
@@ -313,6 +331,7 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
         cookies: Slots::default(),
         stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), reasons),
         rng: Rng::stream(seed, STREAM_POLICY),
+        seed,
         tracer: None,
         live: 0,
         stuck: 0,
@@ -323,11 +342,11 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
 
 fn new_cpu(machine: &Machine, index: usize) -> CpuState {
     let cpu = Cpu(index as u32);
-    let speed = match machine.online().contains(cpu) {
-        true => machine.cpu(cpu).speed_permille,
-        false => 1000,
-    };
+    let info = machine.online().contains(cpu).then(|| machine.cpu(cpu));
+    let speed = info.map_or(1000, |i| i.speed_permille);
     CpuState {
+        core: info.map_or(0, |i| i.core.0),
+        tier: info.map_or(0, |i| i.tier.0 as u8),
         curr: None,
         phase: Phase::Idle,
         need_resched: false,
@@ -350,7 +369,7 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         timer_armed: NEVER,
         timers: std::collections::BinaryHeap::<Reverse<TimerEntry>>::new(),
         wake_list: Vec::new(),
-        pending: Vec::new(),
+        pending: Pending::default(),
         stops: Vec::new(),
         last_space: None,
         governor: crate::idle::Governor::default(),

@@ -74,7 +74,11 @@ fn suggestion(nearest: &[String]) -> String {
 }
 
 fn lines(items: &[String]) -> String {
-    items.iter().map(|item| format!("  {item}")).collect::<Vec<_>>().join("\n")
+    items
+        .iter()
+        .map(|item| format!("  {item}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The valid names nearest to a mistyped one by edit distance; all of them, in order, if none is near.
@@ -82,8 +86,12 @@ pub fn nearest(name: &str, valid: &[&str]) -> Vec<String> {
     let mut ranked: Vec<(usize, &str)> = valid.iter().map(|v| (distance(name, v), *v)).collect();
     ranked.sort();
     let near = name.chars().count().div_ceil(3).max(1);
-    let mut out: Vec<String> =
-        ranked.iter().filter(|(d, _)| *d <= near).take(3).map(|(_, v)| v.to_string()).collect();
+    let mut out: Vec<String> = ranked
+        .iter()
+        .filter(|(d, _)| *d <= near)
+        .take(3)
+        .map(|(_, v)| v.to_string())
+        .collect();
     if out.is_empty() {
         out = ranked.iter().map(|(_, v)| v.to_string()).collect();
         out.sort();
@@ -115,7 +123,15 @@ mod tests {
     // Method: usual mistakes.
     #[test]
     fn suggestions_are_near() {
-        let valid = ["usher", "eevdf", "cfs-6.0", "cfs-5.9", "cfs-3.9", "scx-simple", "rt"];
+        let valid = [
+            "usher",
+            "eevdf",
+            "cfs-6.0",
+            "cfs-5.9",
+            "cfs-3.9",
+            "scx-simple",
+            "rt",
+        ];
         assert_eq!(nearest("ushr", &valid), ["usher"]);
         assert_eq!(nearest("scxsimple", &valid), ["scx-simple"]);
         assert_eq!(nearest("cfs-6", &valid)[0], "cfs-6.0");

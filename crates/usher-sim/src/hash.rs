@@ -14,8 +14,12 @@ impl LogHash {
         let task = task.map_or(u32::MAX, |t| t.0);
         let word = u64::from(task) << 32 | u64::from(kind) << 24 | u64::from(cpu.0);
         // Two multiplications per event; the rotation makes the order of events matter.
-        let x = (self.0 ^ now).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        self.0 = (x ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32);
+        let x = (self.0 ^ now)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+        self.0 = (x ^ word)
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
+            .rotate_left(32);
     }
 
     pub fn finish(self) -> u64 {

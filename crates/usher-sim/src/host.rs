@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::coherence::{core_of, Access, ClassStats};
+use crate::coherence::{Access, ClassStats};
 use crate::event::{Event, Kind};
-use crate::ids::{Core, Cpu, Id, LineClass, LineId, Nanos, Node, RegionId, StatId, TaskId};
+use crate::ids::{Cpu, Id, LineClass, LineId, Nanos, Node, RegionId, StatId, TaskId};
 use crate::machine::{Distance, Machine};
 use crate::rng::Rng;
 use crate::state::{Phase, TimerEntry, TimerKind};
@@ -126,7 +126,12 @@ impl Host {
         let polling = self.is_polling(cpu);
         let distance = self.machine.distance(self.actor, cpu);
         let delay = self.notify(cpu, polling, distance);
-        self.push(self.now + self.charged + delay, Kind::Resched, cpu, u32::from(!polling));
+        self.push(
+            self.now + self.charged + delay,
+            Kind::Resched,
+            cpu,
+            u32::from(!polling),
+        );
     }
 
     /// Sends an interrupt: [`crate::policy::Policy::ipi`] is called on `cpu` with the cookie. Sending to
@@ -155,7 +160,14 @@ impl Host {
     /// Calls [`crate::policy::Policy::timer`] on `cpu` with the cookie at time `at`, or now if that is
     /// past. There is no cancelling: ignore it when it comes.
     pub fn set_timer(&mut self, cpu: Cpu, at: Nanos, cookie: u64) {
-        self.arm_timer(cpu, TimerEntry { hard: at, soft: at, kind: TimerKind::Policy(cookie) });
+        self.arm_timer(
+            cpu,
+            TimerEntry {
+                hard: at,
+                soft: at,
+                kind: TimerKind::Policy(cookie),
+            },
+        );
     }
 
     /// Books a queued task as belonging to another CPU, whose queue it now waits in. What its caches cost
@@ -194,8 +206,10 @@ impl Host {
     /// Accesses a line from this CPU: charges what it costs, waiting for others included, and returns it.
     #[inline]
     pub fn access(&mut self, line: LineId, access: Access) -> Nanos {
-        let core = core_of(&self.machine, self.actor);
-        let ns = self.lines.access(core, line, access, self.now + self.charged);
+        let core = self.cpus[self.actor.index()].core;
+        let ns = self
+            .lines
+            .access(core, line, access, self.now + self.charged);
         self.charged += ns;
         ns
     }
@@ -250,10 +264,13 @@ impl Host {
     /// A counter of the policy, reported under this name. Asking for a name twice gives the same counter.
     pub fn stat(&mut self, name: &str) -> StatId {
         let table = &mut self.stats.policy;
-        let index = table.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
-            table.push((name.into(), 0));
-            table.len() - 1
-        });
+        let index = table
+            .iter()
+            .position(|(n, _)| n == name)
+            .unwrap_or_else(|| {
+                table.push((name.into(), 0));
+                table.len() - 1
+            });
         StatId(index as u32)
     }
 
@@ -270,6 +287,11 @@ impl Host {
         self.stats.search_probes += probes;
         self.stats.search_ns += ns;
         self.stats.searches_failed += u64::from(!found);
+    }
+
+    /// The seed of the run: successive runs of an experiment have successive seeds.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The policy's own random numbers.
@@ -296,17 +318,14 @@ impl Host {
             Distance::Same | Distance::Core => n.line_hit_ns,
             Distance::Llc => n.line_llc_ns,
             Distance::Node => n.line_node_ns,
-            Distance::Remote => self
-                .machine
-                .node_line_ns(self.machine.cpu(self.actor).node, self.machine.cpu(other).node),
+            Distance::Remote => self.machine.node_line_ns(
+                self.machine.cpu(self.actor).node,
+                self.machine.cpu(other).node,
+            ),
         }
     }
 
     pub(crate) fn push(&mut self, at: Nanos, kind: Kind, cpu: Cpu, arg: u32) {
         self.queue.push(at, Event { kind, cpu, arg }.pack());
-    }
-
-    pub(crate) fn core(&self, cpu: Cpu) -> Core {
-        self.machine.cpu(cpu).core
     }
 }

@@ -31,13 +31,13 @@ const LONG_NS: Nanos = 50_000_000;
 /// What the governor remembers of a CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Governor {
-    /// The last idle lengths.
-    intervals: [Nanos; INTERVALS],
-    place: u8,
-    bucket: u8,
+    /// The last idle lengths, in us as in the kernel.
+    intervals: [u32; INTERVALS],
     /// The time to the next timer when the CPU went idle.
     timer: Nanos,
-    correction: [u32; BUCKETS],
+    correction: [u16; BUCKETS],
+    place: u8,
+    bucket: u8,
 }
 
 impl Default for Governor {
@@ -47,7 +47,7 @@ impl Default for Governor {
             place: 0,
             bucket: 0,
             timer: Nanos::MAX,
-            correction: [UNITY as u32; BUCKETS],
+            correction: [UNITY as u16; BUCKETS],
         }
     }
 }
@@ -84,25 +84,40 @@ impl Governor {
             predicted = timer;
         }
         // 4.
-        let deepest = |limit| states.iter().rposition(|s| s.residency_ns <= limit).unwrap_or(0) as u8;
+        let deepest = |limit| {
+            states
+                .iter()
+                .rposition(|s| s.residency_ns <= limit)
+                .unwrap_or(0) as u8
+        };
         let state = deepest(predicted);
         // 5.
         if tick_stopped || predicted >= period {
-            return Choice { state, stop_tick: !tick_stopped };
+            return Choice {
+                state,
+                stop_tick: !tick_stopped,
+            };
         }
-        Choice { state: state.min(deepest(tick)), stop_tick: false }
+        Choice {
+            state: state.min(deepest(tick)),
+            stop_tick: false,
+        }
     }
 
     /// The tick ended the idle state, not something worth predicting.
     pub fn tick_woke(&mut self) {
         // The tick's own record was made when the CPU woke: the period was going to be longer.
         let last = (usize::from(self.place) + INTERVALS - 1) % INTERVALS;
-        self.intervals[last] = LONG_NS * 9 / 10;
+        self.intervals[last] = (LONG_NS * 9 / 10 / 1000) as u32;
     }
 
     /// Something ended the idle state after `stay`.
     pub fn woke(&mut self, stay: Nanos, exit: Nanos) {
-        let measured = if stay > 2 * exit { stay - exit } else { stay / 2 };
+        let measured = if stay > 2 * exit {
+            stay - exit
+        } else {
+            stay / 2
+        };
         let measured = measured.min(self.timer);
         let old = u64::from(self.correction[usize::from(self.bucket)]);
         let mut new = old - old / DECAY;
@@ -112,8 +127,9 @@ impl Governor {
             }
             _ => 1024,
         };
-        self.correction[usize::from(self.bucket)] = (new as u32).max(1);
-        self.intervals[usize::from(self.place)] = measured;
+        self.correction[usize::from(self.bucket)] = (new as u16).max(1);
+        self.intervals[usize::from(self.place)] =
+            u32::try_from(measured / 1000).unwrap_or(u32::MAX);
         self.place = (self.place + 1) % INTERVALS as u8;
     }
 
@@ -121,26 +137,37 @@ impl Governor {
     fn typical(&self) -> Nanos {
         let mut below = u64::MAX;
         loop {
-            let kept = self.intervals.iter().copied().filter(|&v| v < below);
-            let (count, sum, max) = kept.clone().fold((0u64, 0u64, 0u64), |(c, s, m), v| {
-                (c + 1, s.saturating_add(v), m.max(v))
-            });
+            let (mut count, mut sum, mut max) = (0u64, 0u64, 0u64);
+            for v in self.kept(below) {
+                (count, sum, max) = (count + 1, sum + v, max.max(v));
+            }
             if count == 0 {
                 return u64::MAX;
             }
             let mean = sum / count;
-            let square = |v: Nanos| u128::from(v.abs_diff(mean)).pow(2);
-            let variance = kept.map(square).sum::<u128>() / u128::from(count);
+            let squares: u64 = self
+                .kept(below)
+                .map(|v| v.abs_diff(mean).saturating_pow(2))
+                .fold(0, u64::saturating_add);
+            let variance = squares / count;
             // Agreed: the standard deviation is below a sixth of the mean, or 20 us.
-            let tight = u128::from(mean).pow(2) > variance * 36 && count * 4 >= INTERVALS as u64 * 3;
-            if tight || variance <= 20_000 * 20_000 {
-                return mean;
+            let enough = count * 4 >= INTERVALS as u64 * 3;
+            let tight = mean.saturating_pow(2) > variance.saturating_mul(36) && enough;
+            if tight || variance <= 400 {
+                return mean * 1000;
             }
             if count * 4 <= INTERVALS as u64 * 3 {
                 return u64::MAX;
             }
             below = max;
         }
+    }
+
+    fn kept(&self, below: u64) -> impl Iterator<Item = u64> + '_ {
+        self.intervals
+            .iter()
+            .map(|&us| u64::from(us))
+            .filter(move |&us| us < below)
     }
 }
 
@@ -190,11 +217,29 @@ mod tests {
     #[test]
     fn history_decides_state_and_tick() {
         let short = trained(50_000).choose(&states(), NEVER, MS, 4 * MS, false);
-        assert_eq!(short, Choice { state: 0, stop_tick: false });
+        assert_eq!(
+            short,
+            Choice {
+                state: 0,
+                stop_tick: false
+            }
+        );
         let long = trained(20 * MS).choose(&states(), NEVER, MS, 4 * MS, false);
-        assert_eq!(long, Choice { state: 1, stop_tick: true });
+        assert_eq!(
+            long,
+            Choice {
+                state: 1,
+                stop_tick: true
+            }
+        );
         let medium = trained(MS).choose(&states(), NEVER, 3 * MS, 4 * MS, false);
-        assert_eq!(medium, Choice { state: 1, stop_tick: false });
+        assert_eq!(
+            medium,
+            Choice {
+                state: 1,
+                stop_tick: false
+            }
+        );
     }
 
     // Goal: rule 5's second half: with the tick on, no state deeper than pays until the tick.
@@ -202,7 +247,13 @@ mod tests {
     #[test]
     fn a_near_tick_keeps_the_state_shallow() {
         let choice = trained(MS).choose(&states(), NEVER, MS / 10, 4 * MS, false);
-        assert_eq!(choice, Choice { state: 0, stop_tick: false });
+        assert_eq!(
+            choice,
+            Choice {
+                state: 0,
+                stop_tick: false
+            }
+        );
     }
 
     // Goal: rule 2: a near timer bounds the prediction; rule 3: with the tick stopped it is the prediction.
@@ -210,9 +261,21 @@ mod tests {
     #[test]
     fn timers_bound_the_prediction() {
         let near = trained(20 * MS).choose(&states(), MS / 10, MS, 4 * MS, false);
-        assert_eq!(near, Choice { state: 0, stop_tick: false });
+        assert_eq!(
+            near,
+            Choice {
+                state: 0,
+                stop_tick: false
+            }
+        );
         let stopped = trained(50_000).choose(&states(), 30 * MS, MS, 4 * MS, true);
-        assert_eq!(stopped, Choice { state: 1, stop_tick: false });
+        assert_eq!(
+            stopped,
+            Choice {
+                state: 1,
+                stop_tick: false
+            }
+        );
     }
 
     // Goal: rule 1's outliers: one long idle among seven short ones does not count.
@@ -223,8 +286,14 @@ mod tests {
         governor.woke(40 * MS, 0);
         assert!(governor.typical() < 60_000, "{}", governor.typical());
         let mut mixed = trained(50_000);
-        [10, 20, 30, 40].into_iter().for_each(|ms| mixed.woke(ms * MS, 0));
-        assert_eq!(mixed.typical(), NEVER, "half of them scattered: no typical interval");
+        [10, 20, 30, 40]
+            .into_iter()
+            .for_each(|ms| mixed.woke(ms * MS, 0));
+        assert_eq!(
+            mixed.typical(),
+            NEVER,
+            "half of them scattered: no typical interval"
+        );
     }
 
     // Goal: an idle CPU that only ticks wake stops its tick once the short history is forgotten.
@@ -233,7 +302,10 @@ mod tests {
     fn ticks_teach_patience() {
         let mut governor = trained(50_000);
         let mut looks = 0;
-        while !governor.choose(&states(), NEVER, MS, 4 * MS, false).stop_tick {
+        while !governor
+            .choose(&states(), NEVER, MS, 4 * MS, false)
+            .stop_tick
+        {
             governor.woke(4 * MS, 0);
             governor.tick_woke();
             looks += 1;

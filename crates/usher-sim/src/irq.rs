@@ -19,10 +19,10 @@ impl Simulation {
     pub(crate) fn interrupt(&mut self, cpu: Cpu, kind: Kind, arg: u32) {
         match self.host.cpus[cpu.index()].phase {
             Phase::Idle => {
-                self.host.cpus[cpu.index()].pending.push((kind, arg));
+                self.host.cpus[cpu.index()].pending.put(kind, arg);
                 self.leave_idle_state(cpu);
             }
-            Phase::Exiting => self.host.cpus[cpu.index()].pending.push((kind, arg)),
+            Phase::Exiting => self.host.cpus[cpu.index()].pending.put(kind, arg),
             Phase::User | Phase::Kernel | Phase::Entering => {
                 self.begin(cpu);
                 let c = &self.host.cpus[cpu.index()];
@@ -101,6 +101,22 @@ impl Simulation {
         }
     }
 
+    /// Takes the interrupts that arrived while the CPU was leaving its idle state: first timers and ticks,
+    /// then what other CPUs want, each kind in order of arrival.
+    pub(crate) fn take_pending(&mut self, cpu: Cpu) {
+        let pending = std::mem::take(&mut self.host.cpus[cpu.index()].pending);
+        for kind in [Kind::Timer, Kind::Tick, Kind::Resched, Kind::WakeList] {
+            for arg in [0, 1] {
+                if pending.has(kind, arg) {
+                    self.take_interrupt(cpu, kind, arg);
+                }
+            }
+        }
+        for (kind, arg) in pending.others {
+            self.take_interrupt(cpu, kind, arg);
+        }
+    }
+
     fn take_wake_list(&mut self, cpu: Cpu) {
         let mut list = std::mem::take(&mut self.host.cpus[cpu.index()].wake_list);
         for (task, kind, sync) in list.drain(..) {
@@ -140,7 +156,11 @@ impl Simulation {
     pub(crate) fn on_tick(&mut self, cpu: Cpu) -> bool {
         let c = &mut self.host.cpus[cpu.index()];
         c.tick_armed = NEVER;
-        let wanted = if c.curr.is_some() { c.ticks_wanted } else { !c.tick_stopped };
+        let wanted = if c.curr.is_some() {
+            c.ticks_wanted
+        } else {
+            !c.tick_stopped
+        };
         if wanted {
             self.interrupt(cpu, Kind::Tick, 0);
         }
@@ -187,12 +207,19 @@ impl Simulation {
     }
 
     pub(crate) fn first_timer(&self, cpu: Cpu) -> Option<TimerEntry> {
-        self.host.cpus[cpu.index()].timers.peek().map(|Reverse(t)| *t)
+        self.host.cpus[cpu.index()]
+            .timers
+            .peek()
+            .map(|Reverse(t)| *t)
     }
 
     /// Forgets timers at the head whose task was woken by something else.
     pub(crate) fn drop_dead_timers(&mut self, cpu: Cpu) {
-        while let Some(TimerEntry { kind: TimerKind::Task(task, gen), .. }) = self.first_timer(cpu) {
+        while let Some(TimerEntry {
+            kind: TimerKind::Task(task, gen),
+            ..
+        }) = self.first_timer(cpu)
+        {
             if self.host.tasks[task.index()].wait_gen == gen {
                 break;
             }
@@ -247,6 +274,7 @@ impl Simulation {
         self.drop_dead_timers(cpu);
         let now = self.host.now;
         let timer = self.first_timer(cpu).map_or(NEVER, |t| t.hard.saturating_sub(now));
+        let timer = timer.min(self.host.machine.costs().n.idle_housekeeping_ns);
         let tick = self.next_tick(cpu) - now;
         let machine = std::sync::Arc::clone(&self.host.machine);
         let c = &mut self.host.cpus[cpu.index()];

@@ -85,7 +85,10 @@ impl Machine {
             if kind.speed_permille == 0 {
                 return Err(SimError::Input {
                     origin: topo.name().into(),
-                    what: format!("core type `{}` has speed 0; give its speed_permille", kind.name),
+                    what: format!(
+                        "core type `{}` has speed 0; give its speed_permille",
+                        kind.name
+                    ),
                 });
             }
             info[c.cpu.index()] = Some(CpuInfo {
@@ -151,7 +154,9 @@ impl Machine {
     /// If it is not online.
     #[inline]
     pub fn cpu(&self, cpu: Cpu) -> &CpuInfo {
-        self.info[cpu.index()].as_ref().expect("only online CPUs have a description")
+        self.info[cpu.index()]
+            .as_ref()
+            .expect("only online CPUs have a description")
     }
 
     /// The cpu of a cid.
@@ -188,7 +193,11 @@ impl Machine {
         }
         let (a, b) = (self.cpu(a), self.cpu(b));
         if a.llc == b.llc {
-            return if a.core == b.core { Distance::Core } else { Distance::Llc };
+            return if a.core == b.core {
+                Distance::Core
+            } else {
+                Distance::Llc
+            };
         }
         if a.node == b.node {
             Distance::Node

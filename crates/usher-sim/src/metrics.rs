@@ -19,7 +19,9 @@ pub(crate) fn new_latency() -> Latency {
 
 /// Records a latency. (`saturating_record` would clamp it to the range seen so far: it never resizes.)
 pub(crate) fn record(latency: &mut Latency, ns: Nanos) {
-    latency.record(ns).expect("an auto-resizing histogram takes any value");
+    latency
+        .record(ns)
+        .expect("an auto-resizing histogram takes any value");
 }
 
 /// The metrics that programs write through [`crate::program::TaskCtx`].
@@ -75,7 +77,11 @@ impl WorkloadMetrics {
         let seconds = elapsed as f64 / 1e9;
         for (name, n) in &self.counters {
             into.insert(name.clone(), *n as f64);
-            let rate = if elapsed == 0 { 0.0 } else { *n as f64 / seconds };
+            let rate = if elapsed == 0 {
+                0.0
+            } else {
+                *n as f64 / seconds
+            };
             into.insert(format!("{name}_per_s"), rate);
         }
         for (name, value) in &self.values {
@@ -98,6 +104,9 @@ pub(crate) fn report_latency(name: &str, h: &Latency, into: &mut BTreeMap<String
     into.insert(format!("{name}_ns_mean"), h.mean());
     into.insert(format!("{name}_ns_max"), h.max() as f64);
     for (label, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
-        into.insert(format!("{name}_ns_{label}"), h.value_at_quantile(quantile) as f64);
+        into.insert(
+            format!("{name}_ns_{label}"),
+            h.value_at_quantile(quantile) as f64,
+        );
     }
 }

@@ -28,11 +28,15 @@ impl Simulation {
                 self.fail_workload(me, format!("locks mutex {mutex}, which it holds already"));
             }
             Some(owner) => {
-                state.waiters.push_back(me);
+                state.waiters.push(&mut host.tasks, me);
                 let pi = state.kind == MutexKind::PriorityInheritance;
                 host.enter(host.machine.costs().n.futex_ns);
                 // An ordinary mutex has to be competed for again; the other kind is handed over.
-                let after = if pi { Todo::Next } else { Todo::Resume(Action::Lock(mutex)) };
+                let after = if pi {
+                    Todo::Next
+                } else {
+                    Todo::Resume(Action::Lock(mutex))
+                };
                 host.block(me, WaitsFor::Mutex(mutex), after);
                 if pi {
                     self.reconsider_class(owner);
@@ -52,9 +56,15 @@ impl Simulation {
         }
         state.owner = None;
         let pi = state.kind == MutexKind::PriorityInheritance;
-        let next = if pi { host.top_waiter(mutex) } else { 0 };
-        let next = host.world.mutexes[mutex.index()].waiters.remove(next);
+        let next = if pi {
+            host.top_waiter(mutex)
+        } else {
+            state.waiters.first()
+        };
         if let Some(next) = next {
+            host.world.mutexes[mutex.index()]
+                .waiters
+                .remove(&mut host.tasks, next);
             host.enter(host.machine.costs().n.futex_ns);
             host.will_wake(me, next, false);
         }
@@ -73,8 +83,15 @@ impl Simulation {
         self.host.enter(self.host.machine.costs().n.futex_ns);
         self.host.touch(|world| &mut world.conds[cond.index()].line);
         self.unlock(me, mutex);
-        self.host.world.conds[cond.index()].waiters.push_back(me);
-        self.host.block(me, WaitsFor::Cond(cond, mutex), Todo::Resume(Action::Lock(mutex)));
+        let host = &mut self.host;
+        host.world.conds[cond.index()]
+            .waiters
+            .push(&mut host.tasks, me);
+        host.block(
+            me,
+            WaitsFor::Cond(cond, mutex),
+            Todo::Resume(Action::Lock(mutex)),
+        );
     }
 
     /// Brings a task's class in line with its own and with who waits for it, and tells the policy; then
@@ -103,12 +120,13 @@ impl Simulation {
 }
 
 impl Host {
-    /// Place in the queue of the waiter of highest priority; of equals the first.
-    fn top_waiter(&self, mutex: Mutex) -> usize {
-        let waiters = &self.world.mutexes[mutex.index()].waiters;
-        let prio = |t: &TaskId| self.task(*t).class.rt_prio();
-        let top = waiters.iter().map(prio).max().unwrap_or(0);
-        waiters.iter().position(|t| prio(t) == top).unwrap_or(0)
+    /// The waiter of highest priority; of equals the first.
+    fn top_waiter(&self, mutex: Mutex) -> Option<TaskId> {
+        let waiters = self.world.mutexes[mutex.index()].waiters.iter(&self.tasks);
+        waiters.fold(None, |top: Option<TaskId>, t| {
+            let prio = |t: TaskId| self.task(t).class.rt_prio();
+            top.filter(|top| prio(*top) >= prio(t)).or(Some(t))
+        })
     }
 
     /// Its own class, or the real-time priority of the first in line for a mutex it holds.
@@ -116,7 +134,10 @@ impl Host {
         let t = self.task(task);
         let boost = t.held_pi.iter().filter_map(|m| {
             let waiters = &self.world.mutexes[m.index()].waiters;
-            waiters.iter().map(|w| self.task(*w).class.rt_prio()).max()
+            waiters
+                .iter(&self.tasks)
+                .map(|w| self.task(w).class.rt_prio())
+                .max()
         });
         match boost.max() {
             Some(prio) if prio > t.own_class.rt_prio() => Class::Fifo { prio },

@@ -27,7 +27,7 @@ impl Host {
         if state.value != expected {
             return;
         }
-        state.waiters.push_back(me);
+        state.waiters.push(&mut self.tasks, me);
         self.block(me, WaitsFor::Futex(futex), Todo::Next);
         if let Some(ns) = timeout {
             let slack = self.slack(me);
@@ -40,7 +40,10 @@ impl Host {
         self.touch(|world| &mut world.futexes[futex.index()].line);
         let mut woken = 0;
         while woken < count {
-            let Some(who) = self.world.futexes[futex.index()].waiters.pop_front() else {
+            let Some(who) = self.world.futexes[futex.index()]
+                .waiters
+                .pop(&mut self.tasks)
+            else {
                 break;
             };
             self.will_wake(me, who, false);
@@ -72,8 +75,14 @@ impl Host {
         let task = self.task_mut(me);
         task.partial += taken;
         if bytes > taken && (exact || task.partial == 0) {
-            let rest = Action::Read { channel, bytes: bytes - taken, exact };
-            self.channel(channel).readers.push_back(me);
+            let rest = Action::Read {
+                channel,
+                bytes: bytes - taken,
+                exact,
+            };
+            self.world.channels[channel.index()]
+                .readers
+                .push(&mut self.tasks, me);
             self.block(me, WaitsFor::Read(channel), Todo::Resume(rest));
             return;
         }
@@ -92,7 +101,11 @@ impl Host {
         let overhead = state.spec.overhead;
         let room = state.spec.capacity.saturating_sub(state.used);
         // A message larger than the whole buffer goes in pieces; so does one that fits in part.
-        let piece = if state.used == 0 { bytes.min(room.max(1)) } else { bytes.min(room.saturating_sub(overhead)) };
+        let piece = if state.used == 0 {
+            bytes.min(room.max(1))
+        } else {
+            bytes.min(room.saturating_sub(overhead))
+        };
         if piece > 0 || bytes == 0 {
             state.bytes += piece;
             state.used += piece + overhead;
@@ -102,8 +115,13 @@ impl Host {
             self.wake_pollers(me, channel);
         }
         if piece < bytes {
-            let rest = Action::Write { channel, bytes: bytes - piece };
-            self.channel(channel).writers.push_back(me);
+            let rest = Action::Write {
+                channel,
+                bytes: bytes - piece,
+            };
+            self.world.channels[channel.index()]
+                .writers
+                .push(&mut self.tasks, me);
             self.block(me, WaitsFor::Write(channel), Todo::Resume(rest));
             return;
         }
@@ -127,16 +145,16 @@ impl Host {
     }
 
     fn wake_reader(&mut self, me: TaskId, channel: Channel) {
-        let state = self.channel(channel);
+        let state = &mut self.world.channels[channel.index()];
         let sync = state.spec.sync;
-        if let Some(who) = state.readers.pop_front() {
+        if let Some(who) = state.readers.pop(&mut self.tasks) {
             self.will_wake(me, who, sync);
         }
     }
 
     fn wake_pollers(&mut self, me: TaskId, channel: Channel) {
         let sync = self.channel(channel).spec.sync;
-        while let Some(&who) = self.channel(channel).pollers.front() {
+        while let Some(&who) = self.channel(channel).pollers.first() {
             self.unqueue_waiter(who);
             self.will_wake(me, who, sync);
         }
@@ -145,11 +163,13 @@ impl Host {
     fn wake_writers(&mut self, me: TaskId, channel: Channel) {
         let state = self.channel(channel);
         let spec = state.spec;
-        let mark = (u128::from(spec.capacity) * u128::from(spec.writers_wake_permille) / 1000) as u64;
+        let mark =
+            (u128::from(spec.capacity) * u128::from(spec.writers_wake_permille) / 1000) as u64;
         if state.used > mark {
             return;
         }
-        while let Some(who) = self.channel(channel).writers.pop_front() {
+        let channel = channel.index();
+        while let Some(who) = self.world.channels[channel].writers.pop(&mut self.tasks) {
             self.will_wake(me, who, spec.sync);
             if !spec.writers_wake_all {
                 break;
@@ -165,7 +185,7 @@ impl Host {
             return;
         }
         for channel in channels.iter() {
-            self.channel(*channel).pollers.push_back(me);
+            self.channel(*channel).pollers.push(me);
         }
         let again = Todo::Resume(Action::Poll(Arc::clone(&channels)));
         self.block(me, WaitsFor::Poll(channels), again);
@@ -181,7 +201,7 @@ impl Host {
             state.value -= 1;
             return;
         }
-        state.waiters.push_back(me);
+        state.waiters.push(&mut self.tasks, me);
         self.block(me, WaitsFor::Semaphore(semaphore), Todo::Next);
     }
 
@@ -192,7 +212,7 @@ impl Host {
         self.world.semaphores[semaphore.index()].value += u64::from(n);
         while self.world.semaphores[semaphore.index()].value > 0 {
             let state = &mut self.world.semaphores[semaphore.index()];
-            let Some(who) = state.waiters.pop_front() else {
+            let Some(who) = state.waiters.pop(&mut self.tasks) else {
                 break;
             };
             state.value -= 1;
@@ -204,25 +224,35 @@ impl Host {
         self.enter(self.machine.costs().n.futex_ns);
         self.touch(|world| &mut world.barriers[barrier.index()].line);
         let state = &mut self.world.barriers[barrier.index()];
-        if state.waiters.len() + 1 < state.parties as usize {
-            state.waiters.push(me);
+        state.arrived += 1;
+        if state.arrived < state.parties {
+            state.waiters.push(&mut self.tasks, me);
             self.block(me, WaitsFor::Barrier(barrier), Todo::Next);
             return;
         }
-        for who in std::mem::take(&mut state.waiters) {
+        state.arrived = 0;
+        while let Some(who) = self.world.barriers[barrier.index()]
+            .waiters
+            .pop(&mut self.tasks)
+        {
             self.will_wake(me, who, false);
         }
     }
 
-    pub(crate) fn cond_wake(&mut self, me: TaskId, cond: Cond, count: usize) {
+    pub(crate) fn cond_wake(&mut self, me: TaskId, cond: Cond, all: bool) {
         self.touch(|world| &mut world.conds[cond.index()].line);
         let n = &self.machine.costs().n;
         // Nobody there: found out in user space.
-        let waiters = self.world.conds[cond.index()].waiters.len();
-        self.charge(if waiters == 0 { n.mutex_ns } else { n.syscall_ns + n.futex_ns });
-        for _ in 0..count.min(waiters) {
-            if let Some(who) = self.world.conds[cond.index()].waiters.pop_front() {
-                self.will_wake(me, who, false);
+        let nobody = self.world.conds[cond.index()].waiters.first().is_none();
+        self.charge(if nobody {
+            n.mutex_ns
+        } else {
+            n.syscall_ns + n.futex_ns
+        });
+        while let Some(who) = self.world.conds[cond.index()].waiters.pop(&mut self.tasks) {
+            self.will_wake(me, who, false);
+            if !all {
+                break;
             }
         }
     }
@@ -237,7 +267,10 @@ impl Host {
             None => (!task.dead_children.is_empty()).then_some(0),
         };
         if let Some(place) = found {
-            let dead = task.dead_children.remove(place).expect("the place was just found");
+            let dead = task
+                .dead_children
+                .remove(place)
+                .expect("the place was just found");
             task.outcome = Outcome::Child(dead);
         } else if task.live_children == 0 || child.is_some_and(|c| !self.is_child_alive(me, c)) {
             self.task_mut(me).outcome = Outcome::NoChild;
@@ -254,7 +287,11 @@ impl Host {
     pub(crate) fn exit(&mut self, me: TaskId) {
         let n = &self.machine.costs().n;
         let is_thread = self.task(me).space != me;
-        self.enter(if is_thread { n.thread_exit_ns } else { n.exit_ns });
+        self.enter(if is_thread {
+            n.thread_exit_ns
+        } else {
+            n.exit_ns
+        });
         let task = self.task_mut(me);
         task.todo = Todo::Exit;
         task.exiting = true;
@@ -280,8 +317,9 @@ impl Host {
     /// Takes a task off the queues it waits in: its timeout came first, or one of several things did.
     pub(crate) fn unqueue_waiter(&mut self, me: TaskId) {
         let world = &mut self.world;
-        match &self.tasks[me.index()].waits_for {
-            WaitsFor::Futex(f) => world.futexes[f.index()].waiters.retain(|&t| t != me),
+        match self.tasks[me.index()].waits_for.clone() {
+            WaitsFor::Futex(f) => world.futexes[f.index()].waiters.remove(&mut self.tasks, me),
+
             WaitsFor::Poll(channels) => {
                 for channel in channels.iter() {
                     world.channels[channel.index()].pollers.retain(|&t| t != me);
@@ -311,7 +349,10 @@ impl Host {
             WaitsFor::Cond(c, _) => format!("condition variable {c}"),
             WaitsFor::Barrier(b) => {
                 let state = &self.world.barriers[b.index()];
-                format!("barrier {b}, where {} of {} have arrived", state.waiters.len(), state.parties)
+                format!(
+                    "barrier {b}, where {} of {} have arrived",
+                    state.arrived, state.parties
+                )
             }
             WaitsFor::Semaphore(s) => format!("semaphore {s}"),
             WaitsFor::Child(Some(child)) => format!("the end of {}", name(*child)),

@@ -47,7 +47,10 @@ impl Params {
                 });
             };
             if params.given.insert(key.into(), value.into()).is_some() {
-                return Err(SimError::Parameter { key: key.into(), what: "is given twice".into() });
+                return Err(SimError::Parameter {
+                    key: key.into(),
+                    what: "is given twice".into(),
+                });
             }
         }
         Ok(params)
@@ -87,13 +90,16 @@ impl Params {
         bounds: RangeInclusive<u64>,
     ) -> Result<u64, SimError> {
         self.look(key, default, |text| {
-            text.parse::<u64>().ok().filter(|n| bounds.contains(n)).ok_or_else(|| {
-                if *bounds.end() == u64::MAX {
-                    format!("a whole number, at least {}", bounds.start())
-                } else {
-                    format!("a whole number from {} to {}", bounds.start(), bounds.end())
-                }
-            })
+            text.parse::<u64>()
+                .ok()
+                .filter(|n| bounds.contains(n))
+                .ok_or_else(|| {
+                    if *bounds.end() == u64::MAX {
+                        format!("a whole number, at least {}", bounds.start())
+                    } else {
+                        format!("a whole number from {} to {}", bounds.start(), bounds.end())
+                    }
+                })
         })
     }
 
@@ -109,7 +115,9 @@ impl Params {
         };
         let value = parse_duration(&text).ok_or_else(|| SimError::Parameter {
             key: key.into(),
-            what: format!("has the value `{text}`, but must be a duration such as 30ms, 1.5us or 10s"),
+            what: format!(
+                "has the value `{text}`, but must be a duration such as 30ms, 1.5us or 10s"
+            ),
         })?;
         self.known.insert(key.into(), format_duration(value));
         Ok(value)
@@ -141,7 +149,10 @@ impl Params {
         let found = words.iter().find(|w| **w == text).copied();
         let value = found.ok_or_else(|| SimError::Parameter {
             key: key.into(),
-            what: format!("has the value `{text}`, but must be one of {}", words.join(", ")),
+            what: format!(
+                "has the value `{text}`, but must be one of {}",
+                words.join(", ")
+            ),
         })?;
         self.known.insert(key.into(), value.into());
         Ok(value)
@@ -149,7 +160,11 @@ impl Params {
 
     /// Any text.
     pub fn text(&mut self, key: &str, default: &str) -> String {
-        let value = self.given.get(key).cloned().unwrap_or_else(|| default.to_string());
+        let value = self
+            .given
+            .get(key)
+            .cloned()
+            .unwrap_or_else(|| default.to_string());
         self.known.insert(key.into(), value.clone());
         value
     }
@@ -161,8 +176,14 @@ impl Params {
             .into_iter()
             .partition::<BTreeMap<_, _>, _>(|(key, _)| key.starts_with(prefix));
         self.given = rest;
-        let given = mine.into_iter().map(|(k, v)| (k[prefix.len()..].to_string(), v)).collect();
-        Params { given, known: BTreeMap::new() }
+        let given = mine
+            .into_iter()
+            .map(|(k, v)| (k[prefix.len()..].to_string(), v))
+            .collect();
+        Params {
+            given,
+            known: BTreeMap::new(),
+        }
     }
 
     /// The pairs as given.
@@ -212,8 +233,16 @@ pub fn parse_duration(text: &str) -> Option<Nanos> {
 
 /// Writes a duration with the largest unit that leaves a whole number.
 pub fn format_duration(ns: Nanos) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
-    let (scale, unit) = units.into_iter().find(|(s, _)| ns % s == 0 && ns > 0).unwrap_or((1, "ns"));
+    let units = [
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+        (1, "ns"),
+    ];
+    let (scale, unit) = units
+        .into_iter()
+        .find(|(s, _)| ns % s == 0 && ns > 0)
+        .unwrap_or((1, "ns"));
     format!("{}{unit}", ns / scale)
 }
 
@@ -225,12 +254,28 @@ mod tests {
     // Method: table.
     #[test]
     fn durations_parse() {
-        let table = [("30ms", 30_000_000), ("1.5us", 1500), ("10s", 10_000_000_000), ("7ns", 7)];
+        let table = [
+            ("30ms", 30_000_000),
+            ("1.5us", 1500),
+            ("10s", 10_000_000_000),
+            ("7ns", 7),
+        ];
         for (text, ns) in table {
             assert_eq!(parse_duration(text), Some(ns), "{text}");
             assert_eq!(parse_duration(&format_duration(ns)), Some(ns));
         }
-        for bad in ["", "5", "ms", "-1s", "1.s", ".5s", "1 s", "1h", "99999999999999999999s", "1.2.3s"] {
+        for bad in [
+            "",
+            "5",
+            "ms",
+            "-1s",
+            "1.s",
+            ".5s",
+            "1 s",
+            "1h",
+            "99999999999999999999s",
+            "1.2.3s",
+        ] {
             assert_eq!(parse_duration(bad), None, "{bad}");
         }
         assert_eq!(format_duration(0), "0ns");
@@ -243,10 +288,16 @@ mod tests {
         let mut p = Params::parse(["gruops=5"]).unwrap();
         p.u64("groups", 1, 1..=10).unwrap();
         let error = p.finish("workload hackbench").unwrap_err().to_string();
-        assert!(error.contains("gruops") && error.contains("groups"), "{error}");
+        assert!(
+            error.contains("gruops") && error.contains("groups"),
+            "{error}"
+        );
         let mut p = Params::parse(["groups=50"]).unwrap();
         let error = p.u64("groups", 1, 1..=10).unwrap_err().to_string();
-        assert!(error.contains("groups") && error.contains("50") && error.contains("10"), "{error}");
+        assert!(
+            error.contains("groups") && error.contains("50") && error.contains("10"),
+            "{error}"
+        );
         assert!(Params::parse(["a"]).is_err() && Params::parse(["a=1", "a=2"]).is_err());
     }
 }

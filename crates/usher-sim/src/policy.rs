@@ -25,6 +25,7 @@
 //!
 //! `src/policy/fifo.rs` is a complete policy in some 60 lines; start there.
 
+pub mod cfs39;
 pub mod cfs59;
 pub mod cfs60;
 pub mod eevdf;

@@ -40,7 +40,8 @@ use crate::cpuset::CpuSet;
 use crate::ids::{Cpu, Nanos, TaskId};
 use crate::rng::Rng;
 use crate::world::{
-    Barrier, Channel, Cond, CounterId, Futex, LatencyId, List, Mutex, Semaphore, ValueId, Word, World,
+    Barrier, Channel, Cond, CounterId, Futex, LatencyId, List, Mutex, Semaphore, ValueId, Word,
+    World,
 };
 
 /// A deterministic state machine that a task executes.
@@ -340,7 +341,10 @@ impl TaskSpec {
 
     /// Sets its use of memory.
     pub fn memory(mut self, footprint_kib: u32, bound_permille: u32) -> Self {
-        self.memory = Some(Memory { footprint_kib, bound_permille });
+        self.memory = Some(Memory {
+            footprint_kib,
+            bound_permille,
+        });
         self
     }
 
@@ -359,7 +363,9 @@ impl TaskSpec {
 
 impl std::fmt::Debug for TaskSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TaskSpec").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("TaskSpec")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -50,7 +50,11 @@ impl HeapQueue {
     /// Puts an entry in.
     #[inline]
     pub fn push(&mut self, time: Nanos, what: u64) {
-        let entry = Entry { time, seq: self.seq, what };
+        let entry = Entry {
+            time,
+            seq: self.seq,
+            what,
+        };
         self.seq += 1;
         self.heap.push(entry);
         let mut hole = self.heap.len() - 1;
@@ -68,6 +72,11 @@ impl HeapQueue {
     /// The time of the next entry.
     pub fn next_time(&self) -> Option<Nanos> {
         self.heap.first().map(|e| e.time)
+    }
+
+    /// The next entry, and some that come soon.
+    pub fn soon(&self) -> &[Entry] {
+        &self.heap[..self.heap.len().min(ARITY + 1)]
     }
 
     /// Takes the next entry out.

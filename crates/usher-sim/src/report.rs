@@ -81,8 +81,12 @@ pub struct LineReport {
 
 impl LineReport {
     fn new(stats: &ClassStats) -> LineReport {
-        let transfers = [Distance::Llc, Distance::Node, Distance::Remote]
-            .map(|d| (Distance::NAMES[d as usize].to_string(), stats.transfers[d as usize]));
+        let transfers = [Distance::Llc, Distance::Node, Distance::Remote].map(|d| {
+            (
+                Distance::NAMES[d as usize].to_string(),
+                stats.transfers[d as usize],
+            )
+        });
         let memory = ("memory".to_string(), stats.memory);
         LineReport {
             accesses: stats.loads + stats.writes,
@@ -112,8 +116,9 @@ impl Report {
         let stats = &sim.host.stats;
         let elapsed = sim.host.now - stats.since;
         let latencies = sim.host.world.metrics.latencies();
-        let mut latencies: BTreeMap<String, Latency> =
-            latencies.map(|(name, h)| (name.to_string(), h.clone())).collect();
+        let mut latencies: BTreeMap<String, Latency> = latencies
+            .map(|(name, h)| (name.to_string(), h.clone()))
+            .collect();
         latencies.insert("wake_latency".into(), stats.wake_latency.clone());
         let cpus_of_tier = machine.topo().tiers().iter().map(|t| t.cids.len() as u64);
         let tier_utilisation = stats.tier_busy_ns.iter().zip(cpus_of_tier);
@@ -136,14 +141,18 @@ impl Report {
                 .zip(&stats.reasons)
                 .map(|(name, n)| (name.to_string(), *n))
                 .collect(),
-            migrations: (1..Distance::COUNT).map(|d| (names(d), stats.migrations[d])).collect(),
+            migrations: (1..Distance::COUNT)
+                .map(|d| (names(d), stats.migrations[d]))
+                .collect(),
             idle_states_ns: costs
                 .idle_states
                 .iter()
                 .zip(&stats.idle_state_ns)
                 .map(|(state, ns)| (state.name.clone(), *ns))
                 .collect(),
-            tier_utilisation: tier_utilisation.map(|(ns, n)| ratio(*ns, n * elapsed)).collect(),
+            tier_utilisation: tier_utilisation
+                .map(|(ns, n)| ratio(*ns, n * elapsed))
+                .collect(),
             counters: stats.policy.iter().cloned().collect(),
             lines: sim
                 .host
@@ -183,7 +192,10 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     put("preemptions", stats.preemptions as f64);
     put("wakeups", stats.wakes as f64);
     put("wakeups_on_cpu", stats.wakes_on_cpu as f64);
-    put("wakeups_to_idle_share", ratio(stats.wakes_idle, stats.wakes - stats.wakes_on_cpu));
+    put(
+        "wakeups_to_idle_share",
+        ratio(stats.wakes_idle, stats.wakes - stats.wakes_on_cpu),
+    );
     put("forks", stats.forks as f64);
     put("migrations", migrations as f64);
     put("interrupts_sent", ipis as f64);
@@ -193,7 +205,10 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     put("ticks_stopped", stats.ticks_stopped as f64);
     put("searches", stats.searches as f64);
     put("searches_failed", stats.searches_failed as f64);
-    put("search_probes_mean", ratio(stats.search_probes, stats.searches));
+    put(
+        "search_probes_mean",
+        ratio(stats.search_probes, stats.searches),
+    );
     put("search_ns_mean", ratio(stats.search_ns, stats.searches));
     if let Some(index) = fairness(sim) {
         put("fairness", index);
@@ -214,6 +229,10 @@ fn fairness(sim: &Simulation) -> Option<f64> {
             (*n, *sum, *squares) = (*n + 1, *sum + x, *squares + x * x);
         }
     }
-    let several = groups.values().filter(|(n, _, squares)| *n > 1 && *squares > 0.0);
-    several.map(|(n, sum, squares)| sum * sum / (*n as f64 * squares)).min_by(f64::total_cmp)
+    let several = groups
+        .values()
+        .filter(|(n, _, squares)| *n > 1 && *squares > 0.0);
+    several
+        .map(|(n, sum, squares)| sum * sum / (*n as f64 * squares))
+        .min_by(f64::total_cmp)
 }

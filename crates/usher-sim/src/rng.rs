@@ -114,7 +114,9 @@ mod tests {
     // definition, rotl(s1 * 5, 7) * 9 = rotl(10, 7) * 9 = 11520, and then s1 = 0 gives 0.
     #[test]
     fn first_outputs_follow_from_the_definition() {
-        let mut rng = Rng { state: [1, 2, 3, 4] };
+        let mut rng = Rng {
+            state: [1, 2, 3, 4],
+        };
         assert_eq!(rng.next_u64(), 11520);
         assert_eq!(rng.next_u64(), 0);
         assert_eq!(rng.next_u64(), 1_509_978_240);
@@ -124,7 +126,17 @@ mod tests {
     // Method: against f64 over many magnitudes.
     #[test]
     fn integer_log2_agrees_with_float() {
-        for x in [1u64, 2, 3, 5, 1000, 123_456_789, 1 << 40, u64::MAX / 3, 1 << 63] {
+        for x in [
+            1u64,
+            2,
+            3,
+            5,
+            1000,
+            123_456_789,
+            1 << 40,
+            u64::MAX / 3,
+            1 << 63,
+        ] {
             let exact = (x as f64).log2();
             let ours = log2_q32(x) as f64 / (1u64 << 32) as f64;
             assert!((exact - ours).abs() < 1e-8, "{x}: {exact} {ours}");
@@ -139,10 +151,18 @@ mod tests {
         let n = 200_000;
         let sum: u64 = (0..n).map(|_| rng.exponential(1_000_000)).sum();
         let mean = sum / n;
-        assert!((990_000..1_010_000).contains(&mean), "exponential mean {mean}");
+        assert!(
+            (990_000..1_010_000).contains(&mean),
+            "exponential mean {mean}"
+        );
         let below: u64 = (0..n).map(|_| rng.below(10)).sum();
-        assert!((440..460).contains(&(below * 100 / n)), "uniform mean {below}/{n}");
-        assert!((0..n).map(|_| rng.range(3, 5)).all(|x| (3..=5).contains(&x)));
+        assert!(
+            (440..460).contains(&(below * 100 / n)),
+            "uniform mean {below}/{n}"
+        );
+        assert!((0..n)
+            .map(|_| rng.range(3, 5))
+            .all(|x| (3..=5).contains(&x)));
         let a = Rng::stream(1, 2).next_u64();
         assert_ne!(a, Rng::stream(2, 1).next_u64());
         assert_eq!(a, Rng::stream(1, 2).next_u64());

@@ -11,7 +11,7 @@
 //! leaves after what was charged before it.
 
 use crate::event::Kind;
-use crate::ids::{Cpu, Id, Nanos, TaskId};
+use crate::ids::{Core, Cpu, Id, Nanos, TaskId};
 use crate::policy::{StopWhy, WakeKind};
 use crate::state::{Phase, NEVER};
 use crate::task::{State, Todo};
@@ -108,8 +108,7 @@ impl Simulation {
             }
         }
         if is_busy(c.phase) {
-            let tier = self.host.machine.cpu(cpu).tier;
-            stats.tier_busy_ns[tier.index()] += span;
+            stats.tier_busy_ns[usize::from(c.tier)] += span;
         }
     }
 
@@ -151,7 +150,7 @@ impl Simulation {
 
     /// A thread of the core of `cpu` became busy or idle: the others change speed.
     fn core_changed(&mut self, cpu: Cpu, busy: bool) {
-        let core = self.host.core(cpu);
+        let core = Core(self.host.cpus[cpu.index()].core);
         let count = &mut self.host.core_busy[core.index()];
         *count = if busy { *count + 1 } else { *count - 1 };
         for i in 0..self.host.machine.core_cpus(core).len() {
@@ -178,14 +177,18 @@ impl Simulation {
     /// another node costs.
     fn rate_of(&self, cpu: Cpu, task: TaskId) -> u32 {
         let machine = &self.host.machine;
-        let at = machine.cpu(cpu);
-        let busy = usize::from(self.host.core_busy[at.core.index()]).max(1);
+        let c = &self.host.cpus[cpu.index()];
+        let busy = usize::from(self.host.core_busy[c.core as usize]).max(1);
         let shares = &machine.costs().smt_share_permille;
         let share = shares[(busy - 1).min(shares.len() - 1)];
-        let speed = u64::from(self.host.cpus[cpu.index()].speed_q16) * u64::from(share) / 1000;
+        let speed = u64::from(c.speed_q16) * u64::from(share) / 1000;
         let task = &self.host.tasks[task.index()];
         let bound = u64::from(task.memory.bound_permille);
-        if bound == 0 || at.node == task.home {
+        if bound == 0 {
+            return (speed as u32).max(1);
+        }
+        let at = machine.cpu(cpu);
+        if at.node == task.home {
             return (speed as u32).max(1);
         }
         let n = &machine.costs().n;
@@ -200,7 +203,9 @@ impl Simulation {
         let slowdown = self.host.machine.costs().n.refill_slowdown_permille;
         let t = &mut self.host.tasks[task.index()];
         if t.refill_ns > 0 {
-            let pay = t.refill_ns.min((t.work_left >> WORK_SHIFT) * slowdown / 1000);
+            let pay = t
+                .refill_ns
+                .min((t.work_left >> WORK_SHIFT) * slowdown / 1000);
             t.refill_ns -= pay;
             t.work_left += pay << WORK_SHIFT;
             t.work_asked += pay << WORK_SHIFT;
@@ -227,8 +232,10 @@ impl Simulation {
         let curr = self.host.cpus[cpu.index()].curr.expect("a task runs");
         self.begin(cpu);
         let task = &mut self.host.tasks[curr.index()];
-        if let Some(sleeper) = task.to_wake.pop_front() {
-            let sync = task.to_wake_sync;
+        if task.to_wake.first().is_some() {
+            let (mut list, sync) = (task.to_wake, task.to_wake_sync);
+            let sleeper = list.pop(&mut self.host.tasks).expect("it has a first");
+            self.host.tasks[curr.index()].to_wake = list;
             self.wake(sleeper, Some(curr), sync);
             self.stay_in_kernel(cpu);
             return;
@@ -305,7 +312,8 @@ impl Simulation {
             self.put(prev, cpu, why, to);
         }
         while let Some(cookie) = self.host.cpus[cpu.index()].stops.pop() {
-            self.host.charge(2 * self.host.machine.costs().n.switch_thread_ns);
+            self.host
+                .charge(2 * self.host.machine.costs().n.switch_thread_ns);
             self.ask_policy(|policy, host| policy.stopper(host, cpu, cookie));
         }
         if self.ended {
@@ -390,10 +398,16 @@ impl Simulation {
         let what = match self.host.tasks.get(next.index()) {
             None => format!("{policy} picked task {next}, which does not exist"),
             Some(t) if t.state != State::Queued => {
-                format!("{policy} picked task {next} `{}`, which is {:?}", t.name, t.state)
+                format!(
+                    "{policy} picked task {next} `{}`, which is {:?}",
+                    t.name, t.state
+                )
             }
             Some(t) if !t.may_run_on(cpu) => {
-                format!("{policy} picked task {next} `{}`, which may not run here", t.name)
+                format!(
+                    "{policy} picked task {next} `{}`, which may not run here",
+                    t.name
+                )
             }
             Some(_) => return true,
         };
@@ -434,7 +448,11 @@ impl Simulation {
         let c = &mut self.host.cpus[cpu.index()];
         let same_space = c.last_space == Some(space);
         c.last_space = Some(space);
-        let cost = if same_space { n.switch_thread_ns } else { n.switch_ns };
+        let cost = if same_space {
+            n.switch_thread_ns
+        } else {
+            n.switch_ns
+        };
         self.host.charge(cost);
         let (machine, at) = (&self.host.machine, self.host.now + self.host.charged);
         let stats = &mut self.host.stats;
@@ -499,7 +517,8 @@ impl Simulation {
         let c = &mut self.host.cpus[cpu.index()];
         let state = &costs.idle_states[usize::from(c.idle_state)];
         let exit: Nanos = state.exit_ns * costs.n.idle_exit_permille / 1000;
-        c.governor.woke(self.host.now - c.state_since, state.exit_ns);
+        c.governor
+            .woke(self.host.now - c.state_since, state.exit_ns);
         self.set_phase(cpu, Phase::Exiting);
         self.host.cpus[cpu.index()].until = self.host.now + exit;
         self.arm(cpu);
@@ -509,11 +528,7 @@ impl Simulation {
     fn left_idle_state(&mut self, cpu: Cpu) {
         self.set_phase(cpu, Phase::Kernel);
         self.begin(cpu);
-        let mut pending = std::mem::take(&mut self.host.cpus[cpu.index()].pending);
-        for (kind, arg) in pending.drain(..) {
-            self.take_interrupt(cpu, kind, arg);
-        }
-        self.host.cpus[cpu.index()].pending = pending;
+        self.take_pending(cpu);
         if self.host.cpus[cpu.index()].need_resched {
             self.schedule(cpu, StopWhy::Preempted, cpu);
         } else {

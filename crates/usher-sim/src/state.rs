@@ -6,9 +6,10 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::coherence::Lines;
-use crate::event::Kind;
+use crate::event::{Event, Kind};
 use crate::ids::{Cpu, Id, Nanos, TaskId};
 use crate::machine::Machine;
+use crate::prefetch::prefetch;
 use crate::queue::HeapQueue;
 use crate::rng::Rng;
 use crate::stats::Stats;
@@ -35,6 +36,7 @@ pub struct Host {
     pub(crate) cookies: Slots,
     pub(crate) stats: Stats,
     pub(crate) rng: Rng,
+    pub(crate) seed: u64,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
     /// Tasks that have not exited; of these, sleepers without a timer; and tasks waiting for a CPU.
     pub(crate) live: usize,
@@ -60,45 +62,76 @@ pub(crate) enum Phase {
     User,
 }
 
-/// A CPU.
+/// A CPU. The order of the fields matters for speed, as in [`Task`].
+#[repr(C, align(64))]
 pub(crate) struct CpuState {
+    // What every step looks at.
     pub curr: Option<TaskId>,
+    pub gen: u32,
+    /// When what it does is done, and the time of the event (of generation `gen`) put in for it.
+    pub until: Nanos,
+    pub armed: Nanos,
+    pub phase_since: Nanos,
+    /// `User`: from when on work counts, and work per ns, 16 fraction bits.
+    pub since: Nanos,
+    pub rate: u32,
     pub phase: Phase,
     pub need_resched: bool,
     pub tick_stopped: bool,
+    pub ticks_wanted: bool,
+    /// Its place in the machine.
+    pub core: u32,
+    pub tier: u8,
     pub idle_state: u8,
-    /// Speed of kernel work: 0 for full speed, else ns per ns of the strongest type, 10 fraction bits.
-    pub kernel_scale: u32,
-    /// Work per ns alone on the core, 16 fraction bits.
-    pub speed_q16: u32,
-    /// When what it does is done, and the time and generation of the event that was put in for it.
-    pub until: Nanos,
-    pub armed: Nanos,
-    pub gen: u32,
-    /// `User`: work per ns, 16 fraction bits, and from when on it counts.
-    pub rate: u32,
-    pub since: Nanos,
+
+    // What ticks, timers and switches look at.
     /// Interrupt time taken out of the current `User` phase.
     pub irq_ns: Nanos,
+    /// When the tick event in the queue is due.
+    pub tick_armed: Nanos,
+    pub timer_armed: Nanos,
+    pub timer_gen: u32,
+    /// Address space of the task that ran last.
+    pub last_space: Option<TaskId>,
+    /// Work per ns alone on the core, 16 fraction bits.
+    pub speed_q16: u32,
+    /// Speed of kernel work: 0 for full speed, else ns per ns of the strongest type, 10 fraction bits.
+    pub kernel_scale: u32,
     /// Since when it runs nothing, whatever interrupted it, and since when it is in its idle state.
     pub idle_since: Nanos,
     pub state_since: Nanos,
-    pub phase_since: Nanos,
-    /// When the tick event in the queue is due.
-    pub tick_armed: Nanos,
-    pub ticks_wanted: bool,
-    pub timer_gen: u32,
-    pub timer_armed: Nanos,
+
+    pub governor: crate::idle::Governor,
+    /// Interrupts that arrived while it was leaving an idle state.
+    pub pending: Pending,
+
     pub timers: BinaryHeap<Reverse<TimerEntry>>,
     /// Tasks handed over by other CPUs, why, and whether synchronously.
     pub wake_list: Vec<(TaskId, crate::policy::WakeKind, bool)>,
-    /// Interrupts that arrived while it was leaving an idle state.
-    pub pending: Vec<(Kind, u32)>,
     /// Cookies of stoppers that wait for the next switch.
     pub stops: Vec<u64>,
-    /// Address space of the task that ran last.
-    pub last_space: Option<TaskId>,
-    pub governor: crate::idle::Governor,
+}
+
+/// Interrupts that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// Those that are the same however often they come: bit `2 * kind + arg`.
+    bits: u16,
+    pub others: Vec<(Kind, u32)>,
+}
+
+impl Pending {
+    pub fn put(&mut self, kind: Kind, arg: u32) {
+        match kind {
+            Kind::Timer | Kind::Tick => self.bits |= 1 << (2 * kind as u32),
+            Kind::Resched | Kind::WakeList => self.bits |= 1 << (2 * kind as u32 + arg),
+            _ => self.others.push((kind, arg)),
+        }
+    }
+
+    pub fn has(&self, kind: Kind, arg: u32) -> bool {
+        self.bits >> (2 * kind as u32 + arg) & 1 == 1
+    }
 }
 
 /// A timer: fires at `hard`, or earlier, but not before `soft`, if the CPU takes a timer interrupt anyway.
@@ -145,6 +178,23 @@ impl Slots {
 }
 
 impl Host {
+    /// Fetches what the next event needs, and the CPUs of those that come soon after.
+    #[inline]
+    pub(crate) fn prefetch_next(&self) {
+        let mut soon = self.queue.soon().iter().map(|e| Event::unpack(e.what).cpu);
+        let Some(next) = soon.next() else {
+            return;
+        };
+        for cpu in soon {
+            prefetch(&self.cpus[cpu.index()], 2);
+        }
+        let next = &self.cpus[next.index()];
+        prefetch(next, 4);
+        if let Some(curr) = next.curr {
+            prefetch(&self.tasks[curr.index()], 5);
+        }
+    }
+
     /// Arms a timer on a CPU.
     pub(crate) fn arm_timer(&mut self, cpu: Cpu, entry: TimerEntry) {
         let state = &mut self.cpus[cpu.index()];

@@ -87,7 +87,11 @@ impl Stats {
 
     /// Starts again from zero at `now`; the names of the policy's counters stay.
     pub(crate) fn reset(&mut self, now: Nanos) {
-        let sizes = (self.idle_state_ns.len(), self.tier_busy_ns.len(), self.reasons.len());
+        let sizes = (
+            self.idle_state_ns.len(),
+            self.tier_busy_ns.len(),
+            self.reasons.len(),
+        );
         let (events, mut policy) = (self.events, std::mem::take(&mut self.policy));
         policy.iter_mut().for_each(|(_, n)| *n = 0);
         *self = Stats::new(sizes.0, sizes.1, sizes.2);

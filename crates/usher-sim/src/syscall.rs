@@ -14,7 +14,7 @@ use crate::policy::{Host, WakeKind};
 use crate::program::{Action, Outcome, TaskSpec};
 use crate::sched::WORK_SHIFT;
 use crate::state::{TimerEntry, TimerKind};
-use crate::task::{Task, Todo, WaitsFor};
+use crate::task::{Left, Task, Todo, WaitsFor};
 use crate::world::World;
 use crate::Simulation;
 
@@ -38,11 +38,19 @@ impl Simulation {
             Action::WaitChild(child) => host.wait_child(me, Some(child)),
             Action::WaitAnyChild => host.wait_child(me, None),
             Action::Exit => host.exit(me),
-            Action::FutexWait { futex, expected, timeout } => {
+            Action::FutexWait {
+                futex,
+                expected,
+                timeout,
+            } => {
                 host.futex_wait(cpu, me, futex, expected, timeout);
             }
             Action::FutexWake { futex, count } => host.futex_wake(me, futex, count),
-            Action::Read { channel, bytes, exact } => host.read(cpu, me, channel, bytes, exact),
+            Action::Read {
+                channel,
+                bytes,
+                exact,
+            } => host.read(cpu, me, channel, bytes, exact),
             Action::Write { channel, bytes } => host.write(cpu, me, channel, bytes),
             Action::Poll(channels) => host.poll(me, channels),
             Action::Lock(mutex) => self.lock(me, mutex),
@@ -51,8 +59,8 @@ impl Simulation {
             Action::SemDown(semaphore) => host.sem_down(me, semaphore),
             Action::SemUp(semaphore, n) => host.sem_up(me, semaphore, n),
             Action::CondWait(cond, mutex) => self.cond_wait(me, cond, mutex),
-            Action::CondSignal(cond) => host.cond_wake(me, cond, 1),
-            Action::CondBroadcast(cond) => host.cond_wake(me, cond, usize::MAX),
+            Action::CondSignal(cond) => host.cond_wake(me, cond, false),
+            Action::CondBroadcast(cond) => host.cond_wake(me, cond, true),
             Action::Yield => {
                 host.enter(0);
                 host.task_mut(me).todo = Todo::Yield;
@@ -105,7 +113,7 @@ impl Simulation {
         };
         let task = self.host.task_mut(me);
         // A new image: nothing of it is in any cache, and its memory is where it runs from now on.
-        (task.left_core, task.left_llc, task.last_ran) = (None, None, None);
+        (task.left, task.last_ran) = (Left::NOWHERE, None);
         if to != cpu {
             task.after = std::mem::replace(&mut task.todo, Todo::Move(to));
         } else {
@@ -119,12 +127,18 @@ impl Simulation {
     fn set_affinity(&mut self, me: TaskId, task: TaskId, set: Arc<CpuSet>) {
         self.host.enter(self.host.machine.costs().n.sched_ns);
         if task.index() >= self.host.tasks.len() {
-            self.fail_workload(me, format!("sets the affinity of task {task}, which does not exist"));
+            self.fail_workload(
+                me,
+                format!("sets the affinity of task {task}, which does not exist"),
+            );
             return;
         }
         let nr = set.and(self.host.machine.online()).len() as u32;
         if nr == 0 {
-            self.fail_workload(me, format!("wants to run on {set:?}, where no CPU is online"));
+            self.fail_workload(
+                me,
+                format!("wants to run on {set:?}, where no CPU is online"),
+            );
             return;
         }
         let t = self.host.task_mut(task);
@@ -174,7 +188,14 @@ impl Host {
         let task = self.task_mut(me);
         task.timed = true;
         let kind = TimerKind::Task(me, task.wait_gen);
-        self.arm_timer(cpu, TimerEntry { hard: soft + slack, soft, kind });
+        self.arm_timer(
+            cpu,
+            TimerEntry {
+                hard: soft + slack,
+                soft,
+                kind,
+            },
+        );
     }
 
     pub(crate) fn slack(&self, me: TaskId) -> Nanos {
@@ -195,8 +216,10 @@ impl Host {
 
     /// Lets `who` be woken by `me`, after what is to be woken already.
     pub(crate) fn will_wake(&mut self, me: TaskId, who: TaskId, sync: bool) {
+        let mut list = self.task(me).to_wake;
+        list.push(&mut self.tasks, who);
         let waker = self.task_mut(me);
-        waker.to_wake.push_back(who);
+        waker.to_wake = list;
         waker.to_wake_sync = sync;
         // It does not wait for it any more: a timeout comes too late from here on.
         let sleeper = self.task_mut(who);

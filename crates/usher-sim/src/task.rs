@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
-use crate::ids::{Core, Cpu, Llc, Nanos, Node, TaskId};
+use crate::ids::{Cpu, Nanos, Node, TaskId};
 use crate::program::{Action, Class, Hint, Memory, Outcome, Program};
 use crate::rng::Rng;
+use crate::waitlist::{Links, WaitList};
 use crate::world::{Barrier, Channel, Cond, Futex, Mutex, Semaphore};
 
 /// What a task is doing.
@@ -61,67 +62,100 @@ pub(crate) enum Todo {
     Move(Cpu),
 }
 
+/// Where a task last was, and the cache clocks when it left (see `cache.rs`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub core: u32,
+    pub llc: u32,
+    pub core_clock: u64,
+    pub llc_clock: u64,
+}
+
+impl Left {
+    /// No cache holds anything of it.
+    pub const NOWHERE: Left = Left {
+        core: u32::MAX,
+        llc: u32::MAX,
+        core_clock: 0,
+        llc_clock: 0,
+    };
+}
+
 /// A task. Policies read it through the methods.
+///
+/// The order of the fields matters for speed: a simulation of thousands of CPUs spends its time waiting
+/// for memory, so what is used together lies together.
+#[repr(C, align(64))]
 pub struct Task {
-    pub(crate) id: TaskId,
-    pub(crate) name: Arc<str>,
-    pub(crate) parent: Option<TaskId>,
-    pub(crate) program: Option<Box<dyn Program>>,
+    // What a switch or wakeup of another task looks at.
     pub(crate) state: State,
-    pub(crate) allowed: Arc<CpuSet>,
-    pub(crate) nr_allowed: u32,
-    /// The class it was given, and the one in force while it is boosted.
-    pub(crate) own_class: Class,
-    pub(crate) class: Class,
-    pub(crate) hint: Hint,
-    pub(crate) group: u32,
-    pub(crate) memory: Memory,
-    /// Tasks of equal space are threads of one process.
-    pub(crate) space: TaskId,
+    /// Set when woken before it has left its CPU.
+    pub(crate) woken: bool,
+    /// Whether a timer will end its sleep.
+    pub(crate) timed: bool,
+    pub(crate) to_wake_sync: bool,
     /// Where it is queued or runs, or last was.
     pub(crate) cpu: Cpu,
     /// Where it last ran; `None` before the first time.
     pub(crate) last_ran: Option<Cpu>,
-    pub(crate) home: Node,
-    pub(crate) rng: Rng,
-    pub(crate) lineage: u64,
-    pub(crate) children_made: u64,
-    pub(crate) outcome: Outcome,
-    pub(crate) todo: Todo,
-    /// What it does once it is awake again.
-    pub(crate) after: Todo,
-    /// Work left of a `Compute`, in ns of the strongest core with 16 fraction bits.
-    pub(crate) work_left: u64,
-    /// Time still to pay for what its caches lack.
-    pub(crate) refill_ns: Nanos,
-    /// Cache clocks when it last stopped running (see `cache.rs`).
-    pub(crate) left_core: Option<(Core, u64)>,
-    pub(crate) left_llc: Option<(Llc, u64)>,
-    pub(crate) waits_for: WaitsFor,
-    /// Set when woken before it has left its CPU.
-    pub(crate) woken: bool,
     /// Distinguishes a timer armed for an earlier wait.
     pub(crate) wait_gen: u32,
+    pub(crate) links: Links,
     /// Whom it has still to wake, one after another.
-    pub(crate) to_wake: VecDeque<TaskId>,
-    pub(crate) to_wake_sync: bool,
-    /// Whether a timer will end its sleep.
-    pub(crate) timed: bool,
-    pub(crate) held_pi: Vec<Mutex>,
+    pub(crate) to_wake: WaitList,
+    /// Tasks of equal space are threads of one process.
+    pub(crate) space: TaskId,
+    pub(crate) allowed: Arc<CpuSet>,
+    pub(crate) nr_allowed: u32,
+    pub(crate) id: TaskId,
+
+    // What it is doing.
+    pub(crate) todo: Todo,
+    /// Work left of a `Compute`, in ns of the strongest core with 16 fraction bits.
+    pub(crate) work_left: u64,
+    /// Total work done (same unit).
+    pub(crate) work_done: u64,
+    pub(crate) outcome: Outcome,
+
+    // What it does after a sleep.
+    /// What it does once it is awake again.
+    pub(crate) after: Todo,
+    pub(crate) waits_for: WaitsFor,
     /// Bytes that an exact `Read` has already.
     pub(crate) partial: u64,
-    /// Whether it has called `exit`.
-    pub(crate) exiting: bool,
-    pub(crate) live_children: u32,
-    pub(crate) dead_children: VecDeque<TaskId>,
+
+    // Times and caches.
     /// Total time on a CPU, up to `ran_since` if it runs.
     pub(crate) runtime: Nanos,
     pub(crate) ran_since: Nanos,
     pub(crate) queued_at: Nanos,
     pub(crate) woken_at: Nanos,
-    /// Total work done (same unit as `work_left`) and asked for.
-    pub(crate) work_done: u64,
+    pub(crate) left: Left,
+    /// Time still to pay for what its caches lack.
+    pub(crate) refill_ns: Nanos,
+
+    // What its program uses.
+    pub(crate) program: Option<Box<dyn Program>>,
+    pub(crate) rng: Rng,
+    pub(crate) memory: Memory,
+    pub(crate) home: Node,
+    pub(crate) group: u32,
+
+    // The rest.
     pub(crate) work_asked: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) parent: Option<TaskId>,
+    /// The class it was given, and the one in force while it is boosted.
+    pub(crate) own_class: Class,
+    pub(crate) class: Class,
+    pub(crate) hint: Hint,
+    pub(crate) lineage: u64,
+    pub(crate) children_made: u64,
+    pub(crate) held_pi: Vec<Mutex>,
+    /// Whether it has called `exit`.
+    pub(crate) exiting: bool,
+    pub(crate) live_children: u32,
+    pub(crate) dead_children: VecDeque<TaskId>,
     pub(crate) exited_at: Nanos,
     pub(crate) created_at: Nanos,
     /// `runtime` when the measurement began.
@@ -132,7 +166,6 @@ impl Task {
     /// Lets go of what a dead task needs no more.
     pub(crate) fn forget(&mut self) {
         self.program = None;
-        self.to_wake = VecDeque::new();
         self.dead_children = VecDeque::new();
     }
 

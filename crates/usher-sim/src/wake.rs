@@ -11,8 +11,9 @@ use crate::policy::{EnqueueWhy, Host, WakeInfo, WakeKind};
 use crate::program::{Action, Class, Hint, Outcome, TaskCtx, TaskSpec};
 use crate::rng::{mix, Rng};
 use crate::state::{Phase, NEVER};
-use crate::task::{State, Task, Todo, WaitsFor};
+use crate::task::{Left, State, Task, Todo, WaitsFor};
 use crate::trace::TraceEvent;
+use crate::waitlist::{Links, WaitList};
 use crate::Simulation;
 
 impl Simulation {
@@ -37,7 +38,10 @@ impl Simulation {
         self.host.tasks.push(task);
         self.host.live += 1;
         if nr_allowed == 0 {
-            self.fail_workload(id, format!("`{name}` may run on no online CPU; check its affinity"));
+            self.fail_workload(
+                id,
+                format!("`{name}` may run on no online CPU; check its affinity"),
+            );
             return None;
         }
         if let Some(parent) = parent {
@@ -70,7 +74,10 @@ impl Simulation {
                 self.place(task, WakeKind::Wake, waker, sync);
             }
             State::Waking | State::Queued | State::Dead => {
-                unreachable!("only a waiting task is woken, and task {task} is {:?}", t.state)
+                unreachable!(
+                    "only a waiting task is woken, and task {task} is {:?}",
+                    t.state
+                )
             }
         }
     }
@@ -118,7 +125,14 @@ impl Simulation {
             self.trace_placed(task, kind, waker, cpu, None, 0);
             return Some(cpu);
         }
-        let wake = WakeInfo { task, kind, waker_cpu: here, waker, prev: t.cpu, sync };
+        let wake = WakeInfo {
+            task,
+            kind,
+            waker_cpu: here,
+            waker,
+            prev: t.cpu,
+            sync,
+        };
         let before = self.host.charged;
         let placement = self.ask_policy(|policy, host| policy.select(host, &wake));
         let cost = self.host.charged - before;
@@ -127,14 +141,20 @@ impl Simulation {
             && self.host.tasks[task.index()].may_run_on(cpu);
         if !legal {
             let name = self.policy.name();
-            self.fail_rule(here, format!("{name} placed task {task} on cpu {cpu}, not allowed there"));
+            self.fail_rule(
+                here,
+                format!("{name} placed task {task} on cpu {cpu}, not allowed there"),
+            );
             return None;
         }
         match self.host.stats.reasons.get_mut(usize::from(reason)) {
             Some(count) => *count += 1,
             None => {
                 let name = self.policy.name();
-                self.fail_rule(here, format!("{name} gave the reason {reason}, which has no name"));
+                self.fail_rule(
+                    here,
+                    format!("{name} gave the reason {reason}, which has no name"),
+                );
                 return None;
             }
         }
@@ -152,7 +172,15 @@ impl Simulation {
         ns: u64,
     ) {
         let waker_cpu = self.host.actor;
-        self.host.trace(TraceEvent::Placed { waker_cpu, waker, task, kind, cpu, reason, ns });
+        self.host.trace(TraceEvent::Placed {
+            waker_cpu,
+            waker,
+            task,
+            kind,
+            cpu,
+            reason,
+            ns,
+        });
     }
 
     /// Puts a task on another CPU's wake list, and tells the CPU if the list was empty.
@@ -219,7 +247,10 @@ impl Host {
     /// The only online CPU a task may run on.
     fn only_cpu(&self, task: TaskId) -> Cpu {
         let allowed = self.tasks[task.index()].allowed();
-        allowed.iter().find(|&c| self.machine.online().contains(c)).expect("checked at creation")
+        allowed
+            .iter()
+            .find(|&c| self.machine.online().contains(c))
+            .expect("checked at creation")
     }
 
     /// Whether a write to memory is enough to wake a CPU.
@@ -258,7 +289,10 @@ impl Host {
             memory: &mut t.memory,
             world: &mut self.world,
         };
-        t.program.as_mut().expect("a living task has a program").next(&mut ctx)
+        t.program
+            .as_mut()
+            .expect("a living task has a program")
+            .next(&mut ctx)
     }
 
     #[inline]
@@ -291,7 +325,10 @@ fn new_task(
     let p = parent.map(|p| &host.tasks[p.index()]);
     let allowed = spec.affinity.or(p.map(|p| Arc::clone(&p.allowed)));
     let allowed = allowed.unwrap_or_else(|| Arc::new(machine.online().clone()));
-    let class = spec.class.or(p.map(|p| p.own_class)).unwrap_or(Class::NORMAL);
+    let class = spec
+        .class
+        .or(p.map(|p| p.own_class))
+        .unwrap_or(Class::NORMAL);
     Task {
         id,
         name: spec.name,
@@ -317,13 +354,13 @@ fn new_task(
         after: Todo::Next,
         work_left: 0,
         refill_ns: 0,
-        left_core: None,
-        left_llc: None,
+        left: Left::NOWHERE,
         waits_for: WaitsFor::Nothing,
         woken: false,
         wait_gen: 0,
         timed: false,
-        to_wake: VecDeque::new(),
+        links: Links::NONE,
+        to_wake: WaitList::default(),
         to_wake_sync: false,
         held_pi: Vec::new(),
         partial: 0,

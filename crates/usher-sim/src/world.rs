@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use crate::ids::{ids, Cpu, LineId, TaskId};
 use crate::metrics::WorkloadMetrics;
+use crate::waitlist::WaitList;
 
 ids! {
     /// A futex: a value and who waits on it.
@@ -100,7 +101,7 @@ pub enum MutexKind {
 #[derive(Debug, Default)]
 pub(crate) struct FutexState {
     pub value: u64,
-    pub waiters: VecDeque<TaskId>,
+    pub waiters: WaitList,
     pub line: Option<LineId>,
 }
 
@@ -112,37 +113,39 @@ pub(crate) struct ChannelState {
     /// What they take up, overhead included.
     pub used: u64,
     pub last_writer: Option<Cpu>,
-    pub readers: VecDeque<TaskId>,
-    pub pollers: VecDeque<TaskId>,
-    pub writers: VecDeque<TaskId>,
+    pub readers: WaitList,
+    pub writers: WaitList,
     pub line: Option<LineId>,
+    /// In `poll`; a task may be in those of many channels.
+    pub pollers: Vec<TaskId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct MutexState {
     pub kind: MutexKind,
     pub owner: Option<TaskId>,
-    pub waiters: VecDeque<TaskId>,
+    pub waiters: WaitList,
     pub line: Option<LineId>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct CondState {
-    pub waiters: VecDeque<TaskId>,
+    pub waiters: WaitList,
     pub line: Option<LineId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct BarrierState {
     pub parties: u32,
-    pub waiters: Vec<TaskId>,
+    pub arrived: u32,
+    pub waiters: WaitList,
     pub line: Option<LineId>,
 }
 
 #[derive(Debug)]
 pub(crate) struct SemaphoreState {
     pub value: u64,
-    pub waiters: VecDeque<TaskId>,
+    pub waiters: WaitList,
     pub line: Option<LineId>,
 }
 
@@ -174,7 +177,13 @@ impl World {
 
     /// A futex with an initial value.
     pub fn new_futex(&mut self, value: u64) -> Futex {
-        Futex(push(&mut self.futexes, FutexState { value, ..FutexState::default() }))
+        Futex(push(
+            &mut self.futexes,
+            FutexState {
+                value,
+                ..FutexState::default()
+            },
+        ))
     }
 
     /// A pipe or one direction of a socket.
@@ -186,17 +195,22 @@ impl World {
                 bytes: 0,
                 used: 0,
                 last_writer: None,
-                readers: VecDeque::new(),
-                pollers: VecDeque::new(),
-                writers: VecDeque::new(),
+                readers: WaitList::default(),
+                writers: WaitList::default(),
                 line: None,
+                pollers: Vec::new(),
             },
         ))
     }
 
     /// An unlocked mutex.
     pub fn new_mutex(&mut self, kind: MutexKind) -> Mutex {
-        let state = MutexState { kind, owner: None, waiters: VecDeque::new(), line: None };
+        let state = MutexState {
+            kind,
+            owner: None,
+            waiters: WaitList::default(),
+            line: None,
+        };
         Mutex(push(&mut self.mutexes, state))
     }
 
@@ -211,13 +225,22 @@ impl World {
     /// If `parties` is 0.
     pub fn new_barrier(&mut self, parties: u32) -> Barrier {
         assert!(parties > 0, "a barrier needs at least one task");
-        let state = BarrierState { parties, waiters: Vec::new(), line: None };
+        let state = BarrierState {
+            parties,
+            arrived: 0,
+            waiters: WaitList::default(),
+            line: None,
+        };
         Barrier(push(&mut self.barriers, state))
     }
 
     /// A semaphore with an initial value.
     pub fn new_semaphore(&mut self, value: u64) -> Semaphore {
-        let state = SemaphoreState { value, waiters: VecDeque::new(), line: None };
+        let state = SemaphoreState {
+            value,
+            waiters: WaitList::default(),
+            line: None,
+        };
         Semaphore(push(&mut self.semaphores, state))
     }
 

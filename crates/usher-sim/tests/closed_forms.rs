@@ -62,7 +62,9 @@ fn erlang_c(servers: u32, arrival_mean: f64, service_mean: f64) -> f64 {
 fn queueing_follows_erlang() {
     for (servers, arrival, service) in [(1, 100 * US, 60 * US), (4, 25 * US, 75 * US)] {
         let runs = 20;
-        let sum: f64 = (0..runs).map(|s| open_queue(servers, arrival, service, 20_000, s)).sum();
+        let sum: f64 = (0..runs)
+            .map(|s| open_queue(servers, arrival, service, 20_000, s))
+            .sum();
         let expected = erlang_c(servers, arrival as f64, service as f64);
         assert_near(&format!("M/M/{servers}"), sum / runs as f64, expected, 2.0);
     }
@@ -79,19 +81,23 @@ fn siblings_share_a_core() {
     let mut world = World::new();
     let done = [world.new_value("first_ns"), world.new_value("second_ns")];
     let work = [(0, 10 * MS), (2 * MS, 3 * MS)];
-    let tasks = std::iter::zip(work, done).enumerate().map(|(i, ((start, ns), done))| {
-        let mut worked = false;
-        let program = move |ctx: &mut TaskCtx<'_>| {
-            if worked {
-                ctx.set_value(done, ctx.now());
-                return Action::Exit;
-            }
-            worked = true;
-            Action::Compute(ns)
-        };
-        let cpu = std::iter::once(Cpu(i as u32)).collect();
-        TaskSpec::new("worker", program).start(start).affinity(std::sync::Arc::new(cpu))
-    });
+    let tasks = std::iter::zip(work, done)
+        .enumerate()
+        .map(|(i, ((start, ns), done))| {
+            let mut worked = false;
+            let program = move |ctx: &mut TaskCtx<'_>| {
+                if worked {
+                    ctx.set_value(done, ctx.now());
+                    return Action::Exit;
+                }
+                worked = true;
+                Action::Compute(ns)
+            };
+            let cpu = std::iter::once(Cpu(i as u32)).collect();
+            TaskSpec::new("worker", program)
+                .start(start)
+                .affinity(std::sync::Arc::new(cpu))
+        });
     let tasks = tasks.collect();
     let machine = machine("core:1 pu:2", costs);
     let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
@@ -115,10 +121,14 @@ impl Policy for Hammer {
     fn attach(&mut self, host: &mut Host) {
         let class = host.line_class("hot");
         self.line = host.new_line(class, None);
-        self.queues.resize(host.machine().nr_cpu_numbers(), Default::default());
+        self.queues
+            .resize(host.machine().nr_cpu_numbers(), Default::default());
     }
     fn select(&mut self, _host: &mut Host, wake: &WakeInfo) -> Placement {
-        Placement { cpu: wake.prev, reason: 0 }
+        Placement {
+            cpu: wake.prev,
+            reason: 0,
+        }
     }
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
         self.queues[cpu.0 as usize].push_back(task);
@@ -147,8 +157,12 @@ fn a_hot_line_caps_throughput() {
     let (think, transfer) = (1000.0, 100.0);
     for cpus in [2u32, 32] {
         let mut costs = free_costs();
-        costs.set("line.line_llc_ns", transfer as u64).expect("known");
-        costs.set("syscall.syscall_ns", think as u64).expect("known");
+        costs
+            .set("line.line_llc_ns", transfer as u64)
+            .expect("known");
+        costs
+            .set("syscall.syscall_ns", think as u64)
+            .expect("known");
         let mut world = World::new();
         let yields = world.new_counter("yields");
         let tasks = (0..cpus).map(|cpu| {
@@ -160,17 +174,28 @@ fn a_hot_line_caps_throughput() {
             TaskSpec::new("hammer", program).affinity(std::sync::Arc::new(cpu))
         });
         let workload = workload(world, tasks.collect(), Stop::At(20 * MS));
-        let policy = Box::new(Hammer { line: LineId(0), queues: Vec::new() });
+        let policy = Box::new(Hammer {
+            line: LineId(0),
+            queues: Vec::new(),
+        });
         let machine = machine(&format!("l3:1 core:{cpus} pu:1"), costs);
         let sim = usher_sim::Simulation::new(machine, policy, workload, 1, Default::default());
         let report = sim.expect("legal").run().expect("runs");
         let alone = f64::from(cpus) / (think + transfer);
         let expected = alone.min(1.0 / transfer) * 1e9;
-        assert_near(&format!("{cpus} CPUs"), report.metrics["yields_per_s"], expected, 2.0);
+        assert_near(
+            &format!("{cpus} CPUs"),
+            report.metrics["yields_per_s"],
+            expected,
+            2.0,
+        );
         let line = &report.lines["hot"];
         let waits = line.wait_ns as f64 / line.accesses as f64;
         // Beyond saturation each CPU's cycle is N transfers long; what is not thinking or transfer is wait.
         let cycle = (f64::from(cpus) * transfer).max(think + transfer);
-        assert!((waits - (cycle - think - transfer)).abs() < 0.03 * cycle, "wait {waits}");
+        assert!(
+            (waits - (cycle - think - transfer)).abs() < 0.03 * cycle,
+            "wait {waits}"
+        );
     }
 }

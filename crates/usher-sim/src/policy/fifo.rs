@@ -41,15 +41,24 @@ impl Policy for Fifo {
         let task = host.task(wake.task);
         let free = |cpu: Cpu| task.may_run_on(cpu) && host.is_idle(cpu) && !host.needs_resched(cpu);
         if free(wake.prev) {
-            return Placement { cpu: wake.prev, reason: 0 };
+            return Placement {
+                cpu: wake.prev,
+                reason: 0,
+            };
         }
         let machine = host.machine();
         match machine.cpus().iter().copied().find(|&cpu| free(cpu)) {
             Some(cpu) => Placement { cpu, reason: 1 },
-            None if task.may_run_on(wake.prev) => Placement { cpu: wake.prev, reason: 2 },
+            None if task.may_run_on(wake.prev) => Placement {
+                cpu: wake.prev,
+                reason: 2,
+            },
             None => {
                 let cpu = machine.online().and(task.allowed()).first();
-                Placement { cpu: cpu.expect("a task may run somewhere"), reason: 2 }
+                Placement {
+                    cpu: cpu.expect("a task may run somewhere"),
+                    reason: 2,
+                }
             }
         }
     }
@@ -69,7 +78,10 @@ impl Policy for Fifo {
 
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         host.access(self.line, Access::Rmw);
-        let place = self.queue.iter().position(|&t| host.task(t).may_run_on(cpu))?;
+        let place = self
+            .queue
+            .iter()
+            .position(|&t| host.task(t).may_run_on(cpu))?;
         self.picked_at[cpu.0 as usize] = host.now();
         self.queue.remove(place)
     }

@@ -75,7 +75,10 @@ pub(crate) struct Within<'a> {
 
 impl<'a> Within<'a> {
     pub fn one(first: &'a CpuSet) -> Self {
-        Within { first, second: None }
+        Within {
+            first,
+            second: None,
+        }
     }
 
     #[inline]
@@ -117,9 +120,22 @@ impl SharedMask {
     /// An empty mask for CPU numbers below `nr_cpu_numbers` on these lines ([`mask_lines`] of them).
     pub fn new(nr_cpu_numbers: usize, lines: Vec<LineId>) -> Self {
         let words = nr_cpu_numbers.div_ceil(64).max(1);
-        assert_eq!(lines.len(), mask_lines(nr_cpu_numbers), "one line per 512 CPUs");
-        let rewrite = Rewrite { written_at: 0, before: vec![0; words] };
-        SharedMask { words: vec![0; words], lines, rewrite, stats: Vec::new(), lost_updates: 0 }
+        assert_eq!(
+            lines.len(),
+            mask_lines(nr_cpu_numbers),
+            "one line per 512 CPUs"
+        );
+        let rewrite = Rewrite {
+            written_at: 0,
+            before: vec![0; words],
+        };
+        SharedMask {
+            words: vec![0; words],
+            lines,
+            rewrite,
+            stats: Vec::new(),
+            lost_updates: 0,
+        }
     }
 
     /// Counts loads by word from now on: [`SharedMask::nr_words`] entries.
@@ -324,7 +340,10 @@ pub(crate) mod recorder {
     impl Recorder {
         /// How many accesses of a kind a line has had.
         pub fn count(&self, line: LineId, access: Access) -> usize {
-            self.log.iter().filter(|&&entry| entry == (line, access)).count()
+            self.log
+                .iter()
+                .filter(|&&entry| entry == (line, access))
+                .count()
         }
 
         /// What was done since the last call.
@@ -365,7 +384,11 @@ mod tests {
         let nobody = CpuSet::of(Cpu(5));
         let (found, looked) =
             mask.next_and_wrap(&mut Recorder::default(), Within::one(&nobody), 70);
-        assert_eq!((found, looked), (None, 5), "four words, the first in two parts");
+        assert_eq!(
+            (found, looked),
+            (None, 5),
+            "four words, the first in two parts"
+        );
     }
 
     // Goal: bit 512 lies on the second line, and atomic writes dirty the line even if nothing changes.
@@ -396,18 +419,37 @@ mod tests {
         let one = CpuSet::of(Cpu(1));
         let two = CpuSet::of(Cpu(2));
         let mut m = mask(64, &[]);
-        let mut bus = Recorder { step_ns: 100, ..Recorder::default() };
+        let mut bus = Recorder {
+            step_ns: 100,
+            ..Recorder::default()
+        };
         m.or(&mut bus, &one); // reads at 100, writes at 200
-        let mut other = Recorder { step_ns: 60, now: 30, ..Recorder::default() };
+        let mut other = Recorder {
+            step_ns: 60,
+            now: 30,
+            ..Recorder::default()
+        };
         m.or(&mut other, &two); // reads at 90, writes at 150: the first write comes later and wins
         assert_eq!((m.words()[0], m.lost_updates), (1 << 1, 1));
-        let mut late = Recorder { step_ns: 60, now: 130, ..Recorder::default() };
+        let mut late = Recorder {
+            step_ns: 60,
+            now: 130,
+            ..Recorder::default()
+        };
         m.or(&mut late, &two); // reads at 190, writes at 250: the first write is lost
         assert_eq!((m.words()[0], m.lost_updates), (1 << 2, 2));
-        let mut after = Recorder { step_ns: 60, now: 300, ..Recorder::default() };
+        let mut after = Recorder {
+            step_ns: 60,
+            now: 300,
+            ..Recorder::default()
+        };
         m.or(&mut after, &one);
         assert_eq!((m.words()[0], m.lost_updates), (1 << 1 | 1 << 2, 2));
-        assert_eq!(after.count(LineId(0), Access::Write), 1, "one word, one store");
+        assert_eq!(
+            after.count(LineId(0), Access::Write),
+            1,
+            "one word, one store"
+        );
     }
 
     // Goal: a rewrite stores every word, whether it changes or not: the needless dirtying.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{cfs59, cfs60, eevdf, fair, fifo, rt, scx_simple, usher, Policy};
+use super::{cfs39, cfs59, cfs60, eevdf, fair, fifo, rt, scx_simple, usher, Policy};
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
@@ -78,6 +78,21 @@ pub const POLICIES: &[PolicyInfo] = &[
         name: "cfs-5.9+llc-idle-mask-claim",
         about: "and who takes an idle CPU clears its bit",
         make: |params| cfs59::build(params, "cfs-5.9+llc-idle-mask-claim"),
+    },
+    PolicyInfo {
+        name: "cfs-3.9",
+        about: "the fair class of 3.9: balancing by cpu_power and rounded slots",
+        make: |params| cfs39::build(params, "cfs-3.9"),
+    },
+    PolicyInfo {
+        name: "cfs-3.9+shi",
+        about: "the same with Shi's set: the balancer uses the decaying load of tasks",
+        make: |params| cfs39::build(params, "cfs-3.9+shi"),
+    },
+    PolicyInfo {
+        name: "cfs-3.9+mixed-capacity",
+        about: "and the proposal's two patches: forced up-migration, no idle CPU beside a queue",
+        make: |params| cfs39::build(params, "cfs-3.9+mixed-capacity"),
     },
     PolicyInfo {
         name: "scx-simple",

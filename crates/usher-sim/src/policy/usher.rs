@@ -82,9 +82,9 @@ pub struct Usher {
     local: Vec<VecDeque<TaskId>>, // by cpu
     own: Vec<Queue>,              // by cid
     llc: Vec<Queue>,
-    cids: Vec<Cid>, // by cpu
-    cpus: Vec<Cpu>, // by cid
-    llc_of: Vec<Llc>, // by cid
+    cids: Vec<Cid>,    // by cpu
+    cpus: Vec<Cpu>,    // by cid
+    llc_of: Vec<Llc>,  // by cid
     since: Vec<Nanos>, // by cpu: the current task's runtime when it was picked
     tasks: Vec<Known>,
     seq: u64,
@@ -98,12 +98,17 @@ impl Usher {
     /// # Errors
     /// A value out of range.
     pub fn new(params: &mut Params) -> Result<Usher, SimError> {
-        let names = Granularity::ALL.iter().map(|g| g.as_str()).collect::<Vec<_>>();
+        let names = Granularity::ALL
+            .iter()
+            .map(|g| g.as_str())
+            .collect::<Vec<_>>();
         let granularity = params.choice("granularity", Granularity::Shard.as_str(), &names)?;
         let granularity = granularity.parse().expect("one of the names given");
         let settings = Settings {
             granularity,
-            slice_ns: params.duration("slice", Settings::default().slice_ns)?.max(1000),
+            slice_ns: params
+                .duration("slice", Settings::default().slice_ns)?
+                .max(1000),
             ..Settings::default()
         };
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
@@ -224,7 +229,10 @@ impl Usher {
 
     fn tell_length(&mut self, llc: Llc) {
         let length = self.llc[llc.index()].tasks.len() as u64;
-        self.core.as_mut().expect("attached").set_queued(llc, length);
+        self.core
+            .as_mut()
+            .expect("attached")
+            .set_queued(llc, length);
     }
 
     /// Takes the first task of an LLC's queue that may run on a CPU. Retires the queue if it is empty.
@@ -295,7 +303,11 @@ fn insert(host: &mut Host, queue: &mut Queue, key: (Vtime, u64), task: TaskId) {
 
 fn take(host: &mut Host, queue: &mut Queue, cpu: Cpu) -> Option<TaskId> {
     let taken = host.lock(queue.line);
-    let key = queue.tasks.iter().find(|(_, &t)| host.task(t).may_run_on(cpu)).map(|(&key, _)| key);
+    let key = queue
+        .tasks
+        .iter()
+        .find(|(_, &t)| host.task(t).may_run_on(cpu))
+        .map(|(&key, _)| key);
     let task = key.and_then(|key| queue.tasks.remove(&key));
     if task.is_some() {
         host.charge(QUEUE_NS);
@@ -332,12 +344,14 @@ impl Policy for Usher {
     fn attach(&mut self, host: &mut Host) {
         let machine = host.machine().clone();
         let narrow = self.shard_width.map(|width| {
-            Topology::build(&machine.topo().to_raw(), width).expect("it was built before, only wider")
+            Topology::build(&machine.topo().to_raw(), width)
+                .expect("it was built before, only wider")
         });
         let topo = narrow.as_ref().unwrap_or(machine.topo());
         let tables = Tables::from(topo);
         let core = Core::traced(&tables, &self.settings).expect("topologies are checked");
-        let bytes = usher_core::bytes_needed(&tables, &self.settings).expect("topologies are checked");
+        let bytes =
+            usher_core::bytes_needed(&tables, &self.settings).expect("topologies are checked");
         let class = host.line_class("usher-shared");
         self.region = host.new_region(class, bytes as u64, None);
         let idle = host.line_class("usher-idle");
@@ -357,7 +371,13 @@ impl Policy for Usher {
         let class = host.line_class("usher-queue");
         let mut queues = |n| {
             let lines = host.new_lines(class, n);
-            lines.into_iter().map(|line| Queue { line, ..Queue::default() }).collect()
+            lines
+                .into_iter()
+                .map(|line| Queue {
+                    line,
+                    ..Queue::default()
+                })
+                .collect()
         };
         self.own = queues(topo.nr_cids());
         self.llc = queues(topo.llcs().len());
@@ -394,7 +414,10 @@ impl Policy for Usher {
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
         known.claimed = decision.claimed.then_some(cpu);
-        Placement { cpu, reason: decision.reason.index() as u16 }
+        Placement {
+            cpu,
+            reason: decision.reason.index() as u16,
+        }
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
@@ -463,7 +486,11 @@ impl Policy for Usher {
     fn idle_enter(&mut self, host: &mut Host, cpu: Cpu, again: bool) {
         let cid = self.cid(cpu);
         let look = self.call(host, CALLBACK_NS + IDLE_NS, |core| {
-            let work = if again { core.idle_again(cid) } else { core.idle_enter(cid) };
+            let work = if again {
+                core.idle_again(cid)
+            } else {
+                core.idle_enter(cid)
+            };
             work && core.test_and_clear(cid)
         });
         if look {

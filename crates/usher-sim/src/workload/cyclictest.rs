@@ -34,9 +34,25 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
-    count("threads", 2, (1, 100_000), "threads (-t)", "the 2013 series"),
-    span("interval", 1_000 * US, "period of the first thread (-i)", "cyclictest's default"),
-    time("distance", 500 * US, "each further thread's period is longer by this (-d)", "cyclictest's default"),
+    count(
+        "threads",
+        2,
+        (1, 100_000),
+        "threads (-t)",
+        "the 2013 series",
+    ),
+    span(
+        "interval",
+        1_000 * US,
+        "period of the first thread (-i)",
+        "cyclictest's default",
+    ),
+    time(
+        "distance",
+        500 * US,
+        "each further thread's period is longer by this (-d)",
+        "cyclictest's default",
+    ),
     count(
         "priority",
         0,
@@ -50,10 +66,30 @@ const FIGURES: &[Figure] = &[
         meaning: "thread n on CPU n (-a)",
         source: "the 2013 series",
     },
-    time("work", 2 * US, "CPU time of a cycle", "assumed: clock reading and statistics"),
-    time("display", 10 * MS, "how often main shows the numbers; 0: never (-q)", "cyclictest: 10 ms"),
-    time("display_work", 60 * US, "CPU time of showing them", "assumed: a few lines to a terminal"),
-    time("warmup", 0, "time before the measurement", "cyclictest has none"),
+    time(
+        "work",
+        2 * US,
+        "CPU time of a cycle",
+        "assumed: clock reading and statistics",
+    ),
+    time(
+        "display",
+        10 * MS,
+        "how often main shows the numbers; 0: never (-q)",
+        "cyclictest: 10 ms",
+    ),
+    time(
+        "display_work",
+        60 * US,
+        "CPU time of showing them",
+        "assumed: a few lines to a terminal",
+    ),
+    time(
+        "warmup",
+        0,
+        "time before the measurement",
+        "cyclictest has none",
+    ),
     span("runtime", 10 * S, "measured time (-D)", "the 2013 series"),
     footprint("footprint_kib", 16),
 ];
@@ -73,7 +109,9 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         end,
         display: args.get("display"),
         display_work: args.get("display_work"),
-        threads: (0..args.get("threads")).map(|n| thread(args, &plan, n)).collect(),
+        threads: (0..args.get("threads"))
+            .map(|n| thread(args, &plan, n))
+            .collect(),
         show: false,
     };
     Ok(Draft {
@@ -89,15 +127,29 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
 
 fn thread(args: &Args<'_>, plan: &Arc<Plan>, n: u64) -> TaskSpec {
     let period = args.get("interval") + n * args.get("distance");
-    let spec = TaskSpec::new("thread", Thread { plan: plan.clone(), period, due: 0, step: 0 })
-        .thread()
-        .group(1)
-        .memory(args.get_u32("footprint_kib"), 0);
+    let spec = TaskSpec::new(
+        "thread",
+        Thread {
+            plan: plan.clone(),
+            period,
+            due: 0,
+            step: 0,
+        },
+    )
+    .thread()
+    .group(1)
+    .memory(args.get_u32("footprint_kib"), 0);
     let spec = match args.get("priority") {
         0 => spec,
-        first => spec.class(Class::Fifo { prio: first.saturating_sub(n).max(1) as u8 }),
+        first => spec.class(Class::Fifo {
+            prio: first.saturating_sub(n).max(1) as u8,
+        }),
     };
-    if args.flag("pin") { spec.affinity(pinned(nth_cpu(args.machine, n))) } else { spec }
+    if args.flag("pin") {
+        spec.affinity(pinned(nth_cpu(args.machine, n)))
+    } else {
+        spec
+    }
 }
 
 struct Plan {
@@ -123,10 +175,18 @@ impl Program for Main {
             return fork(thread);
         }
         if self.display == 0 {
-            return if ctx.now() < self.end { Action::SleepUntil(self.end) } else { Action::Exit };
+            return if ctx.now() < self.end {
+                Action::SleepUntil(self.end)
+            } else {
+                Action::Exit
+            };
         }
         self.show = !self.show;
-        if self.show { Action::Sleep(self.display) } else { Action::Compute(self.display_work) }
+        if self.show {
+            Action::Sleep(self.display)
+        } else {
+            Action::Compute(self.display_work)
+        }
     }
 }
 
@@ -180,9 +240,16 @@ mod tests {
         ] {
             let ran = run("cyclictest", &[pair, "runtime=3s"], 1);
             // 1000 us and 1500 us periods in 3 s.
-            assert!(ran.metric("cycles").abs_diff(3_000 + 2_000) <= 2, "{}", ran.metric("cycles"));
+            assert!(
+                ran.metric("cycles").abs_diff(3_000 + 2_000) <= 2,
+                "{}",
+                ran.metric("cycles")
+            );
             let (min, max) = (ran.metric("latency_ns_min"), ran.metric("latency_ns_max"));
-            assert!(min >= least && max < least + 10_000, "{pair}: {min} to {max}");
+            assert!(
+                min >= least && max < least + 10_000,
+                "{pair}: {min} to {max}"
+            );
             let threads = ran.named("thread");
             for (n, thread) in threads.iter().enumerate() {
                 assert_eq!(ran.tasks[thread.index()].cpus, Some(vec![n as u32]));
@@ -197,7 +264,11 @@ mod tests {
     fn missed_cycles_are_skipped() {
         let pairs = ["threads=1", "work=1500us", "runtime=2s", "display=0s"];
         let ran = run("cyclictest", &pairs, 1);
-        assert!(ran.metric("cycles").abs_diff(1_000) <= 2, "{}", ran.metric("cycles"));
+        assert!(
+            ran.metric("cycles").abs_diff(1_000) <= 2,
+            "{}",
+            ran.metric("cycles")
+        );
         assert!(ran.metric("latency_ns_max") < 60_000);
     }
 

@@ -31,13 +31,22 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "ffmpeg-rt",
     about: "transcoders pinned to a few cores each, all threads SCHED_FIFO 99",
     figures: FIGURES,
-    aliases: &[Alias { name: "ffmpeg-rt-60", implies: &[("instances", "60")] }],
+    aliases: &[Alias {
+        name: "ffmpeg-rt-60",
+        implies: &[("instances", "60")],
+    }],
     published: &[Published::higher("fps-change-pct", "frames_per_s")],
     make,
 };
 
 const FIGURES: &[Figure] = &[
-    count("instances", 60, (1, 10_000), "ffmpeg processes", "the CPU-priority proposal"),
+    count(
+        "instances",
+        60,
+        (1, 10_000),
+        "ffmpeg processes",
+        "the CPU-priority proposal",
+    ),
     count(
         "cores",
         4,
@@ -45,18 +54,82 @@ const FIGURES: &[Figure] = &[
         "cores per instance, all threads of them; wraps around the machine",
         "the CPU-priority proposal: 4 cores, 8 CPUs",
     ),
-    count("priority", 99, (1, 99), "SCHED_FIFO priority", "the CPU-priority proposal"),
-    count("crew", 8, (1, 256), "width of the fork-join in decoder and encoder", "assumed: one per CPU"),
-    count("slices", 8, (1, 10_000), "slices per frame", "assumed: one per member of the crew"),
-    time("decode_low", 200 * US, "least CPU time of a decoder's slice", "assumed: 0.2-2 ms"),
-    time("decode_high", 1_000 * US, "greatest CPU time of a decoder's slice", "assumed: 0.2-2 ms"),
-    time("encode_low", 400 * US, "least CPU time of an encoder's slice", "assumed: 0.2-2 ms"),
-    time("encode_high", 2_000 * US, "greatest CPU time of an encoder's slice", "assumed: 0.2-2 ms"),
-    time("read", 200 * US, "mean CPU time of the reader per frame", "assumed"),
-    time("filter", 800 * US, "mean CPU time of the filter per frame", "assumed"),
-    time("write", 200 * US, "mean CPU time of the writer per frame", "assumed"),
-    count("depth", 8, (1, 10_000), "frames in a queue before its writer waits", "ffmpeg: 8 packets per thread queue"),
-    time("warmup", 50 * MS, "time before the measurement, from the first fork", "assumed: full queues"),
+    count(
+        "priority",
+        99,
+        (1, 99),
+        "SCHED_FIFO priority",
+        "the CPU-priority proposal",
+    ),
+    count(
+        "crew",
+        8,
+        (1, 256),
+        "width of the fork-join in decoder and encoder",
+        "assumed: one per CPU",
+    ),
+    count(
+        "slices",
+        8,
+        (1, 10_000),
+        "slices per frame",
+        "assumed: one per member of the crew",
+    ),
+    time(
+        "decode_low",
+        200 * US,
+        "least CPU time of a decoder's slice",
+        "assumed: 0.2-2 ms",
+    ),
+    time(
+        "decode_high",
+        1_000 * US,
+        "greatest CPU time of a decoder's slice",
+        "assumed: 0.2-2 ms",
+    ),
+    time(
+        "encode_low",
+        400 * US,
+        "least CPU time of an encoder's slice",
+        "assumed: 0.2-2 ms",
+    ),
+    time(
+        "encode_high",
+        2_000 * US,
+        "greatest CPU time of an encoder's slice",
+        "assumed: 0.2-2 ms",
+    ),
+    time(
+        "read",
+        200 * US,
+        "mean CPU time of the reader per frame",
+        "assumed",
+    ),
+    time(
+        "filter",
+        800 * US,
+        "mean CPU time of the filter per frame",
+        "assumed",
+    ),
+    time(
+        "write",
+        200 * US,
+        "mean CPU time of the writer per frame",
+        "assumed",
+    ),
+    count(
+        "depth",
+        8,
+        (1, 10_000),
+        "frames in a queue before its writer waits",
+        "ffmpeg: 8 packets per thread queue",
+    ),
+    time(
+        "warmup",
+        50 * MS,
+        "time before the measurement, from the first fork",
+        "assumed: full queues",
+    ),
     span("runtime", 200 * MS, "measured time", "assumed"),
     footprint("footprint_kib", 512),
 ];
@@ -75,13 +148,18 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let (crew, slices) = (args.get("crew"), args.get("slices"));
     let depth = args.get("depth");
     let footprint = args.get_u32("footprint_kib");
-    let class = Class::Fifo { prio: args.get("priority") as u8 };
+    let class = Class::Fifo {
+        prio: args.get("priority") as u8,
+    };
     let end = args.get("warmup") + args.get("runtime");
     let mut instances = VecDeque::new();
     for n in 0..args.get("instances") {
         let threads = stages.threads(&mut world, crew, slices, depth, frames, latency);
         let ffmpeg = creator(threads, end);
-        let spec = TaskSpec::new("ffmpeg", ffmpeg).class(class).group(1).memory(footprint, 0);
+        let spec = TaskSpec::new("ffmpeg", ffmpeg)
+            .class(class)
+            .group(1)
+            .memory(footprint, 0);
         instances.push_back(spec.affinity(cores(args.machine, n, args.get("cores"))?));
     }
     let root = move |_: &mut TaskCtx<'_>| match instances.pop_front() {
@@ -103,7 +181,10 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
 fn cores(machine: &Machine, n: u64, width: u64) -> Result<Arc<CpuSet>, SimError> {
     let all = machine.topo().cores().len() as u64;
     if width > all {
-        return Err(bad("cores", format!("is {width}, but the machine has {all}; lower it")));
+        return Err(bad(
+            "cores",
+            format!("is {width}, but the machine has {all}; lower it"),
+        ));
     }
     let of = |i: u64| machine.core_cpus(Core::from_index(((n * width + i) % all) as usize));
     Ok(Arc::new((0..width).flat_map(of).copied().collect()))
@@ -164,7 +245,11 @@ impl Stages {
         .into();
         for (name, crew) in [("decode-helper", decoders), ("encode-helper", encoders)] {
             for n in 0..crew.helpers.len() {
-                let helper = Helper { crew: crew.clone(), n, step: HelperStep::Lock };
+                let helper = Helper {
+                    crew: crew.clone(),
+                    n,
+                    step: HelperStep::Lock,
+                };
                 threads.push_back(TaskSpec::new(name, helper));
             }
         }
@@ -373,7 +458,8 @@ impl Program for Stage {
                     };
                     match &self.input {
                         Some(queue) => {
-                            if let Some(action) = queue.take(&mut self.move_at, ctx, &mut self.born) {
+                            if let Some(action) = queue.take(&mut self.move_at, ctx, &mut self.born)
+                            {
                                 return action;
                             }
                         }
@@ -477,12 +563,23 @@ mod tests {
     #[test]
     fn frames_are_conserved() {
         for seed in 0..5 {
-            let pairs = ["instances=2", "crew=3", "slices=5", "warmup=0ms", "runtime=300ms", "depth=2"];
+            let pairs = [
+                "instances=2",
+                "crew=3",
+                "slices=5",
+                "warmup=0ms",
+                "runtime=300ms",
+                "depth=2",
+            ];
             let ran = run("ffmpeg-rt", &pairs, seed);
             let frames = ran.metric("frames");
             assert!(frames > 50, "{frames}");
             let slices = |helpers: &str| {
-                let of = |name| ran.named(name).into_iter().map(|t| ran.tasks[t.index()].computes);
+                let of = |name| {
+                    ran.named(name)
+                        .into_iter()
+                        .map(|t| ran.tasks[t.index()].computes)
+                };
                 of(helpers).sum::<u64>()
             };
             // All slices of a crew: the helpers' and the leader's. What is under way at the end, at most
@@ -490,7 +587,10 @@ mod tests {
             let inside = 2 * (3 * 2 + 5);
             for (leader, helpers) in [("decoder", "decode-helper"), ("encoder", "encode-helper")] {
                 let cut = slices(leader) + slices(helpers);
-                assert!(cut >= 5 * frames && cut <= 5 * (frames + inside), "{cut} {frames}");
+                assert!(
+                    cut >= 5 * frames && cut <= 5 * (frames + inside),
+                    "{cut} {frames}"
+                );
                 assert!(slices(helpers) > 0, "the crew helps");
             }
             assert!(ran.metric("frame_ns_max") > 0);
@@ -501,15 +601,23 @@ mod tests {
     // Method: the kinds of wakeups.
     #[test]
     fn wakes_are_those_of_a_pipeline() {
-        let ran = run("ffmpeg-rt", &["instances=1", "crew=4", "warmup=0ms", "runtime=200ms"], 1);
+        let ran = run(
+            "ffmpeg-rt",
+            &["instances=1", "crew=4", "warmup=0ms", "runtime=200ms"],
+            1,
+        );
         let order = ["reader", "decoder", "filter", "encoder", "writer"];
         let place = |name: &str| order.iter().position(|s| *s == name);
         for ((from, to, by, sync), _) in ran.graph() {
             assert!(!sync);
-            let neighbours =
-                place(&from).zip(place(&to)).is_some_and(|(a, b)| a.abs_diff(b) == 1);
+            let neighbours = place(&from)
+                .zip(place(&to))
+                .is_some_and(|(a, b)| a.abs_diff(b) == 1);
             let crew = |a: &str, b: &str| {
-                matches!((a, b), ("decoder", "decode-helper") | ("encoder", "encode-helper")) || a == b
+                matches!(
+                    (a, b),
+                    ("decoder", "decode-helper") | ("encoder", "encode-helper")
+                ) || a == b
             };
             let legal = match by {
                 By::Cond | By::Mutex => neighbours || crew(&from, &to) || crew(&to, &from),
@@ -530,9 +638,15 @@ mod tests {
         };
         let short = ["warmup=0ms", "runtime=1ms"];
         let ran = run_workload(build(&[&["instances=3"], &short[..]].concat()).unwrap(), 1);
-        let first = ran.tasks[ran.named("ffmpeg")[0].index()].cpus.clone().unwrap();
+        let first = ran.tasks[ran.named("ffmpeg")[0].index()]
+            .cpus
+            .clone()
+            .unwrap();
         assert_eq!(first.len(), 8, "4 cores with 2 threads each");
-        let third = ran.tasks[ran.named("ffmpeg")[2].index()].cpus.clone().unwrap();
+        let third = ran.tasks[ran.named("ffmpeg")[2].index()]
+            .cpus
+            .clone()
+            .unwrap();
         assert_eq!(first, third, "the third wraps around");
         let threads = ran.tasks.iter().filter(|t| t.thread).count();
         assert_eq!(threads, 3 * (5 + 7 + 7));

@@ -68,7 +68,12 @@ pub(super) const fn count(
     meaning: &'static str,
     source: &'static str,
 ) -> Figure {
-    Figure { key, kind: Kind::Count { default, low, high }, meaning, source }
+    Figure {
+        key,
+        kind: Kind::Count { default, low, high },
+        meaning,
+        source,
+    }
 }
 
 /// A duration that may be zero.
@@ -78,7 +83,12 @@ pub(super) const fn time(
     meaning: &'static str,
     source: &'static str,
 ) -> Figure {
-    Figure { key, kind: Kind::Duration { default, low: 0 }, meaning, source }
+    Figure {
+        key,
+        kind: Kind::Duration { default, low: 0 },
+        meaning,
+        source,
+    }
 }
 
 /// A duration that may not be zero.
@@ -88,7 +98,12 @@ pub(super) const fn span(
     meaning: &'static str,
     source: &'static str,
 ) -> Figure {
-    Figure { key, kind: Kind::Duration { default, low: 1 }, meaning, source }
+    Figure {
+        key,
+        kind: Kind::Duration { default, low: 1 },
+        meaning,
+        source,
+    }
 }
 
 /// A word out of a list; the first is the default.
@@ -98,7 +113,12 @@ pub(super) const fn choice(
     meaning: &'static str,
     source: &'static str,
 ) -> Figure {
-    Figure { key, kind: Kind::Choice(words), meaning, source }
+    Figure {
+        key,
+        kind: Kind::Choice(words),
+        meaning,
+        source,
+    }
 }
 
 /// The usual figure for a task's working set.
@@ -173,13 +193,18 @@ impl<'a> Args<'a> {
                 Kind::Count { default, low, high } => {
                     Value::Number(params.u64(key, default, low..=high)?)
                 }
-                Kind::PerCpus { cpus, high } => {
-                    Value::Number(params.u64(key, per_cpus(machine.cpus().len(), cpus), 1..=high)?)
-                }
+                Kind::PerCpus { cpus, high } => Value::Number(params.u64(
+                    key,
+                    per_cpus(machine.cpus().len(), cpus),
+                    1..=high,
+                )?),
                 Kind::Duration { default, low } => {
                     let ns = params.duration(key, default)?;
                     if ns < low {
-                        return Err(bad(key, format!("must be at least {}", format_duration(low))));
+                        return Err(bad(
+                            key,
+                            format!("must be at least {}", format_duration(low)),
+                        ));
                     }
                     Value::Number(ns)
                 }
@@ -193,7 +218,9 @@ impl<'a> Args<'a> {
     }
 
     fn value(&self, key: &str) -> &Value {
-        self.values.get(key).unwrap_or_else(|| panic!("figure `{key}` is not declared"))
+        self.values
+            .get(key)
+            .unwrap_or_else(|| panic!("figure `{key}` is not declared"))
     }
 
     /// A count, or a duration in nanoseconds.
@@ -240,7 +267,10 @@ impl<'a> Args<'a> {
     pub fn range(&self, low: &str, high: &str) -> Result<(u64, u64), SimError> {
         let (a, b) = (self.get(low), self.get(high));
         if a > b {
-            return Err(bad(low, format!("is {a}, more than `{high}`, which is {b}; lower it")));
+            return Err(bad(
+                low,
+                format!("is {a}, more than `{high}`, which is {b}; lower it"),
+            ));
         }
         Ok((a, b))
     }
@@ -248,7 +278,10 @@ impl<'a> Args<'a> {
 
 /// A complaint about a parameter.
 pub(super) fn bad(key: &str, what: impl Into<String>) -> SimError {
-    SimError::Parameter { key: key.into(), what: what.into() }
+    SimError::Parameter {
+        key: key.into(),
+        what: what.into(),
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +294,10 @@ mod tests {
         count("groups", 10, (1, 100), "groups", "assumed"),
         Figure {
             key: "jobs",
-            kind: Kind::PerCpus { cpus: 2, high: 1000 },
+            kind: Kind::PerCpus {
+                cpus: 2,
+                high: 1000,
+            },
             meaning: "jobs",
             source: "one per core",
         },
@@ -282,9 +318,16 @@ mod tests {
         let machine = machine();
         let read = |pairs: &[&str]| {
             let mut params = Params::parse(pairs.iter().copied()).unwrap();
-            let args = Args::read(TABLE, &mut params, &machine)
-                .map(|a| (a.get("groups"), a.get("jobs"), a.get("burst"), a.word("ipc")));
-            args.and_then(|a| params.finish("workload test").map(|_| a)).map_err(|e| e.to_string())
+            let args = Args::read(TABLE, &mut params, &machine).map(|a| {
+                (
+                    a.get("groups"),
+                    a.get("jobs"),
+                    a.get("burst"),
+                    a.word("ipc"),
+                )
+            });
+            args.and_then(|a| params.finish("workload test").map(|_| a))
+                .map_err(|e| e.to_string())
         };
         assert_eq!(read(&[]), Ok((10, 2, 2 * MS, "socket")));
         let given = ["groups=3", "jobs=7", "burst=1.5ms", "ipc=pipe"];

@@ -38,7 +38,10 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     Figure {
         key: "jobs",
-        kind: Kind::PerCpus { cpus: 1, high: 100_000 },
+        kind: Kind::PerCpus {
+            cpus: 1,
+            high: 100_000,
+        },
         meaning: "chains at a time (make -j)",
         source: "one per CPU",
     },
@@ -49,19 +52,69 @@ const FIGURES: &[Figure] = &[
         "object files",
         "assumed: a sixth of a distribution kernel's work, so that a simulation ends in seconds",
     ),
-    span("burst_low", 100 * MS, "least CPU time of a compilation", "assumed: 0.1-5 s, heavy-tailed"),
-    span("burst_high", 5 * S, "greatest CPU time of a compilation", "assumed: 0.1-5 s, heavy-tailed"),
-    count("scale_permille", 1_000, (1, 1_000_000), "shortens or lengthens all compilations", "1000: as given"),
-    count("as_permille", 60, (0, 1_000), "the assembler's share of a compilation", "assumed"),
-    count("serial_permille", 120, (0, 10_000), "serial share: of the ideal parallel time", "assumed: 10-15 %"),
-    time("make", 400 * US, "CPU time of make per chain", "assumed: rules, stat calls"),
+    span(
+        "burst_low",
+        100 * MS,
+        "least CPU time of a compilation",
+        "assumed: 0.1-5 s, heavy-tailed",
+    ),
+    span(
+        "burst_high",
+        5 * S,
+        "greatest CPU time of a compilation",
+        "assumed: 0.1-5 s, heavy-tailed",
+    ),
+    count(
+        "scale_permille",
+        1_000,
+        (1, 1_000_000),
+        "shortens or lengthens all compilations",
+        "1000: as given",
+    ),
+    count(
+        "as_permille",
+        60,
+        (0, 1_000),
+        "the assembler's share of a compilation",
+        "assumed",
+    ),
+    count(
+        "serial_permille",
+        120,
+        (0, 10_000),
+        "serial share: of the ideal parallel time",
+        "assumed: 10-15 %",
+    ),
+    time(
+        "make",
+        400 * US,
+        "CPU time of make per chain",
+        "assumed: rules, stat calls",
+    ),
     time("sh", 800 * US, "start of a shell after its exec", "assumed"),
     time("cc", 1_500 * US, "start of the compiler driver", "assumed"),
-    time("cc1", 6 * MS, "start of the compiler proper", "assumed: relocation of a large binary"),
+    time(
+        "cc1",
+        6 * MS,
+        "start of the compiler proper",
+        "assumed: relocation of a large binary",
+    ),
     time("as", 1_500 * US, "start of the assembler", "assumed"),
-    count("helpers", 2, (0, 100), "helper processes per object", "kbuild: fixdep, and a check or a move"),
+    count(
+        "helpers",
+        2,
+        (0, 100),
+        "helper processes per object",
+        "kbuild: fixdep, and a check or a move",
+    ),
     time("helper", 1_500 * US, "CPU time of a helper", "assumed"),
-    count("reads", 3, (0, 1_000), "blocking reads per compilation", "assumed: a mostly warm page cache"),
+    count(
+        "reads",
+        3,
+        (0, 1_000),
+        "blocking reads per compilation",
+        "assumed: a mostly warm page cache",
+    ),
     time("read", 100 * US, "time of a blocking read", "assumed: NVMe"),
     Figure {
         key: "pipe",
@@ -69,10 +122,28 @@ const FIGURES: &[Figure] = &[
         meaning: "compiler and assembler side by side",
         source: "assumed: today's kbuild uses temporary files on most architectures",
     },
-    count("asm_bytes", 400_000, (1, 1 << 30), "assembler text per object, with pipe=true", "assumed"),
+    count(
+        "asm_bytes",
+        400_000,
+        (1, 1 << 30),
+        "assembler text per object, with pipe=true",
+        "assumed",
+    ),
     footprint("footprint_kib", 512),
-    count("cc1_footprint_kib", 8_192, (0, 1 << 24), "working set of the compiler in KiB", "assumed"),
-    count("cc1_memory_permille", 200, (0, 1_000), "share of its work that waits for memory", "assumed"),
+    count(
+        "cc1_footprint_kib",
+        8_192,
+        (0, 1 << 24),
+        "working set of the compiler in KiB",
+        "assumed",
+    ),
+    count(
+        "cc1_memory_permille",
+        200,
+        (0, 1_000),
+        "share of its work that waits for memory",
+        "assumed",
+    ),
 ];
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
@@ -99,7 +170,13 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         built: world.new_counter("objects"),
         elapsed: world.new_value("elapsed_ns"),
     });
-    let main = Make { plan, sizes: Vec::new(), serial: 0, running: 0, step: MakeStep::Plan };
+    let main = Make {
+        plan,
+        sizes: Vec::new(),
+        serial: 0,
+        running: 0,
+        step: MakeStep::Plan,
+    };
     Ok(Draft {
         world,
         tasks: vec![TaskSpec::new("make", main)],
@@ -172,8 +249,15 @@ impl Make {
     }
 
     fn chain(&self, size: Nanos) -> TaskSpec {
-        let shell = Shell { plan: self.plan.clone(), size, at: 0, child: None };
-        TaskSpec::new("sh", shell).group(1).memory(self.plan.footprint_kib, 0)
+        let shell = Shell {
+            plan: self.plan.clone(),
+            size,
+            at: 0,
+            child: None,
+        };
+        TaskSpec::new("sh", shell)
+            .group(1)
+            .memory(self.plan.footprint_kib, 0)
     }
 }
 
@@ -245,7 +329,13 @@ impl Program for Shell {
         let plan = self.plan.clone();
         match self.at / 2 {
             1 => {
-                let driver = Driver { plan, size: self.size, join: Join::default(), pipe: None, at: 0 };
+                let driver = Driver {
+                    plan,
+                    size: self.size,
+                    join: Join::default(),
+                    pipe: None,
+                    at: 0,
+                };
                 fork(TaskSpec::new("cc", driver))
             }
             n if n <= 1 + plan.helpers => {
@@ -284,8 +374,15 @@ impl Driver {
         let plan = self.plan.clone();
         let work = self.size - self.assembly();
         let memory = (plan.cc1_footprint_kib, plan.cc1_memory_permille);
-        let compiler =
-            Compiler { chunks: plan.reads + 1, chunk: 0, work, wrote: 0, pipe: self.pipe, plan, step: 0 };
+        let compiler = Compiler {
+            chunks: plan.reads + 1,
+            chunk: 0,
+            work,
+            wrote: 0,
+            pipe: self.pipe,
+            plan,
+            step: 0,
+        };
         TaskSpec::new("cc1", compiler).memory(memory.0, memory.1)
     }
 
@@ -301,7 +398,17 @@ impl Driver {
             None => TaskSpec::new("as", worker(start, work)),
             Some(pipe) => {
                 let all = plan.asm_bytes;
-                TaskSpec::new("as", PipedAssembler { start, work, pipe, all, got: 0, step: 0 })
+                TaskSpec::new(
+                    "as",
+                    PipedAssembler {
+                        start,
+                        work,
+                        pipe,
+                        all,
+                        got: 0,
+                        step: 0,
+                    },
+                )
             }
         }
     }
@@ -392,7 +499,11 @@ impl Program for PipedAssembler {
             2 if self.got == self.all => Action::Exit,
             2 => {
                 let bytes = (self.all - self.got).min(4_096);
-                Action::Read { channel: self.pipe, bytes, exact: false }
+                Action::Read {
+                    channel: self.pipe,
+                    bytes,
+                    exact: false,
+                }
             }
             _ => {
                 self.step = 1;
@@ -421,14 +532,22 @@ mod tests {
             for seed in 0..5 {
                 let ran = run("kbuild", &[&SMALL[..], &[pair]].concat(), seed);
                 assert_eq!(ran.metric("objects"), 40);
-                for (name, per_object) in [("sh", 1), ("cc", 1), ("cc1", 1), ("as", 1), ("helper", 2)] {
+                for (name, per_object) in
+                    [("sh", 1), ("cc", 1), ("cc1", 1), ("as", 1), ("helper", 2)]
+                {
                     assert_eq!(ran.named(name).len(), 40 * per_object, "{name}");
                 }
                 assert!(ran.tasks.iter().all(|t| t.exited));
                 let execs: u64 = ran.tasks.iter().map(|t| t.execs).sum();
-                assert_eq!(execs, 40 * 6, "every process but make is a program of its own");
+                assert_eq!(
+                    execs,
+                    40 * 6,
+                    "every process but make is a program of its own"
+                );
                 let parent_of = |t: crate::ids::TaskId| {
-                    ran.tasks[ran.tasks[t.index()].parent.unwrap().index()].name.clone()
+                    ran.tasks[ran.tasks[t.index()].parent.unwrap().index()]
+                        .name
+                        .clone()
                 };
                 assert!(ran.named("cc1").into_iter().all(|t| parent_of(t) == "cc"));
                 assert!(ran.named("as").into_iter().all(|t| parent_of(t) == "cc"));
@@ -450,7 +569,9 @@ mod tests {
                     ("cc" | "helper", "sh", By::Child) => {}
                     ("cc1" | "as", "cc", By::Child) => {}
                     ("timer", "cc1", By::Timer) => {}
-                    ("cc1", "as", By::Read) | ("as", "cc1", By::Write) => assert_eq!(pair, "pipe=true"),
+                    ("cc1", "as", By::Read) | ("as", "cc1", By::Write) => {
+                        assert_eq!(pair, "pipe=true")
+                    }
                     other => panic!("{other:?} does not happen in a build"),
                 }
             }
@@ -462,19 +583,36 @@ mod tests {
     // worth of timing.
     #[test]
     fn serial_share_and_sizes() {
-        let pairs = |jobs| vec!["objects=60", jobs, "scale_permille=10", "make=0s", "as_permille=0"];
+        let pairs = |jobs| {
+            vec![
+                "objects=60",
+                jobs,
+                "scale_permille=10",
+                "make=0s",
+                "as_permille=0",
+            ]
+        };
         let compute = |ran: &super::super::testkit::Ran, name| -> Vec<u64> {
-            let mut all: Vec<u64> =
-                ran.named(name).into_iter().map(|t| ran.tasks[t.index()].compute).collect();
+            let mut all: Vec<u64> = ran
+                .named(name)
+                .into_iter()
+                .map(|t| ran.tasks[t.index()].compute)
+                .collect();
             all.sort_unstable();
             all
         };
-        let (few, many) = (run("kbuild", &pairs("jobs=3"), 9), run("kbuild", &pairs("jobs=30"), 9));
+        let (few, many) = (
+            run("kbuild", &pairs("jobs=3"), 9),
+            run("kbuild", &pairs("jobs=30"), 9),
+        );
         assert_eq!(compute(&few, "cc1"), compute(&many, "cc1"));
         let work: u64 = compute(&few, "cc1").iter().sum();
         let serial = compute(&few, "make")[0];
         let expected = work / 3 * 120 / 1000;
-        assert!(serial.abs_diff(expected) < expected / 100, "{serial} {expected}");
+        assert!(
+            serial.abs_diff(expected) < expected / 100,
+            "{serial} {expected}"
+        );
         assert!(many.metric("elapsed_ns") < few.metric("elapsed_ns"));
     }
 }

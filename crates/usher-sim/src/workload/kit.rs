@@ -34,7 +34,10 @@ impl Draft {
             tasks: self.tasks,
             stop: self.stop,
             warmup: self.warmup,
-            headline: Headline { metric: metric.into(), higher_is_better },
+            headline: Headline {
+                metric: metric.into(),
+                higher_is_better,
+            },
             limits: self.limits.iter().map(ToString::to_string).collect(),
         }
     }
@@ -113,7 +116,10 @@ pub(super) fn heavy_tailed(rng: &mut Rng, low: Nanos, high: Nanos) -> Nanos {
     }
     loop {
         let octave = rng.next_u64().trailing_zeros();
-        let Some(base) = low.checked_shl(octave).filter(|b| *b <= high && *b >> octave == low) else {
+        let Some(base) = low
+            .checked_shl(octave)
+            .filter(|b| *b <= high && *b >> octave == low)
+        else {
             continue; // beyond the cut: draw again
         };
         let draw = base + rng.below(base);

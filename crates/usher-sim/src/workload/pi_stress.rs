@@ -25,7 +25,10 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "pi-stress",
     about: "groups of three real-time threads on one CPU that force priority inversions",
     figures: FIGURES,
-    aliases: &[Alias { name: "pi_stress", implies: &[] }],
+    aliases: &[Alias {
+        name: "pi_stress",
+        implies: &[],
+    }],
     published: &[Published::higher("change-pct", "inversions_per_s")],
     make,
 };
@@ -33,14 +36,37 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     Figure {
         key: "groups",
-        kind: Kind::PerCpus { cpus: 2, high: 100_000 },
+        kind: Kind::PerCpus {
+            cpus: 2,
+            high: 100_000,
+        },
         meaning: "inversion groups (--groups)",
         source: "the CPU-priority proposal: half the CPUs",
     },
-    time("report", S, "how often the reporter looks; 0: never", "pi_stress: every second"),
-    time("user", 300, "CPU time of a thread in user mode between two steps", "assumed: library code"),
-    time("warmup", 5 * MS, "time before the measurement, from the first fork", "assumed"),
-    span("runtime", 20 * MS, "measured time (--duration)", "seconds in the program; shorter here"),
+    time(
+        "report",
+        S,
+        "how often the reporter looks; 0: never",
+        "pi_stress: every second",
+    ),
+    time(
+        "user",
+        300,
+        "CPU time of a thread in user mode between two steps",
+        "assumed: library code",
+    ),
+    time(
+        "warmup",
+        5 * MS,
+        "time before the measurement, from the first fork",
+        "assumed",
+    ),
+    span(
+        "runtime",
+        20 * MS,
+        "measured time (--duration)",
+        "seconds in the program; shorter here",
+    ),
     footprint("footprint_kib", 16),
 ];
 
@@ -68,9 +94,22 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             mutex: world.new_mutex(MutexKind::PriorityInheritance),
         });
         let cpus = pinned(nth_cpu(args.machine, u64::from(n) + 1));
-        for (role, name, prio) in [(Role::Low, "low", 1), (Role::Med, "med", 2), (Role::High, "high", 3)] {
-            let thread = Member { group: group.clone(), role, at: 0, last_in: false, user_next: false };
-            let spec = TaskSpec::new(name, thread).thread().class(Class::Fifo { prio }).group(1);
+        for (role, name, prio) in [
+            (Role::Low, "low", 1),
+            (Role::Med, "med", 2),
+            (Role::High, "high", 3),
+        ] {
+            let thread = Member {
+                group: group.clone(),
+                role,
+                at: 0,
+                last_in: false,
+                user_next: false,
+            };
+            let spec = TaskSpec::new(name, thread)
+                .thread()
+                .class(Class::Fifo { prio })
+                .group(1);
             threads.push_back(spec.affinity(cpus.clone()).memory(footprint, 0));
         }
     }
@@ -143,7 +182,13 @@ enum Act {
 impl Role {
     fn acts(self) -> &'static [Act] {
         match self {
-            Role::Low => &[Act::Lock, Act::Locked, Act::Elevate, Act::Unlock, Act::Finish],
+            Role::Low => &[
+                Act::Lock,
+                Act::Locked,
+                Act::Elevate,
+                Act::Unlock,
+                Act::Finish,
+            ],
             Role::Med => &[Act::Elevate, Act::Finish],
             Role::High => &[Act::Locked, Act::Lock, Act::Unlock, Act::Finish],
         }
@@ -209,7 +254,11 @@ mod tests {
     #[test]
     fn wakes_are_those_of_an_inversion() {
         for seed in 0..5 {
-            let ran = run("pi-stress", &["groups=3", "warmup=0ms", "runtime=30ms"], seed);
+            let ran = run(
+                "pi-stress",
+                &["groups=3", "warmup=0ms", "runtime=30ms"],
+                seed,
+            );
             let inversions = ran.metric("inversions");
             assert!(inversions > 300, "{inversions}");
             for ((from, to, by, sync), n) in ran.graph() {
@@ -238,7 +287,10 @@ mod tests {
         let ran = run("pi-stress", &["runtime=1ms", "warmup=0ms"], 1);
         assert_eq!(ran.named("high").len(), 16);
         let ran = run("pi-stress", &["groups=33", "runtime=1ms", "warmup=0ms"], 1);
-        let cpus = ran.named("high").into_iter().map(|t| ran.tasks[t.index()].cpus.clone().unwrap()[0]);
+        let cpus = ran
+            .named("high")
+            .into_iter()
+            .map(|t| ran.tasks[t.index()].cpus.clone().unwrap()[0]);
         assert_eq!(cpus.skip(30).collect::<Vec<_>>(), [31, 0, 1]);
     }
 }

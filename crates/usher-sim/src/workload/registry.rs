@@ -56,12 +56,22 @@ pub struct Published {
 impl Published {
     /// A metric of which less is better.
     pub(super) const fn lower(metric: &'static str, ours: &'static str) -> Published {
-        Published { metric, parameter: None, ours, higher_is_better: false }
+        Published {
+            metric,
+            parameter: None,
+            ours,
+            higher_is_better: false,
+        }
     }
 
     /// A metric of which more is better.
     pub(super) const fn higher(metric: &'static str, ours: &'static str) -> Published {
-        Published { metric, parameter: None, ours, higher_is_better: true }
+        Published {
+            metric,
+            parameter: None,
+            ours,
+            higher_is_better: true,
+        }
     }
 
     /// Only with this parameter.
@@ -126,7 +136,10 @@ pub const FILES: &[ReadyFile] = ready![
 /// What a name stands for.
 pub enum Found {
     /// A generator and the parameters that the name implies.
-    Generator(&'static WorkloadInfo, &'static [(&'static str, &'static str)]),
+    Generator(
+        &'static WorkloadInfo,
+        &'static [(&'static str, &'static str)],
+    ),
     /// An rt-app file that comes with the program.
     Ready(&'static ReadyFile),
     /// The path of an rt-app file.
@@ -192,9 +205,13 @@ pub fn build(name: &str, machine: &Machine, mut params: Params) -> Result<Worklo
             hints.apply_to_roots(&mut workload);
             workload
         }
-        Found::Ready(file) => {
-            rtapp::load(&format!("{name}.json"), file.text, machine, &mut params, &mut hints)?
-        }
+        Found::Ready(file) => rtapp::load(
+            &format!("{name}.json"),
+            file.text,
+            machine,
+            &mut params,
+            &mut hints,
+        )?,
         Found::Path(path) => {
             let text = std::fs::read_to_string(&path).map_err(|e| SimError::Input {
                 origin: path.clone(),
@@ -313,19 +330,29 @@ mod tests {
         ("tbench", &["clients=4", "runtime=3ms", "warmup=1ms"]),
         ("uperf", &["threads=4", "runtime=5ms", "warmup=1ms"]),
         ("sysbench-cpu", &["threads=3", "requests=50"]),
-        ("sysbench-oltp-rw", &["threads=4", "runtime=20ms", "warmup=1ms"]),
+        (
+            "sysbench-oltp-rw",
+            &["threads=4", "runtime=20ms", "warmup=1ms"],
+        ),
         ("kbuild", &["jobs=4", "objects=12", "scale_permille=10"]),
         ("cyclictest", &["runtime=200ms"]),
         ("pi-stress", &["groups=2", "runtime=5ms"]),
         ("stress-ng-cyclic", &["instances=4", "runtime=5ms"]),
-        ("ffmpeg-rt", &["instances=2", "crew=2", "runtime=30ms", "cores=2"]),
+        (
+            "ffmpeg-rt",
+            &["instances=2", "crew=2", "runtime=30ms", "cores=2"],
+        ),
     ];
 
     // Goal: a run depends on its seed and on nothing else; and it does depend on it.
     // Method: every generator twice with one seed, once with another.
     #[test]
     fn runs_follow_their_seed() {
-        assert_eq!(SHORT.len(), WORKLOADS.len(), "every generator has a short run here");
+        assert_eq!(
+            SHORT.len(),
+            WORKLOADS.len(),
+            "every generator has a short run here"
+        );
         for (name, pairs) in SHORT {
             let first = run(name, pairs, 11).digest();
             assert_eq!(first, run(name, pairs, 11).digest(), "{name}");
@@ -340,14 +367,30 @@ mod tests {
         for (name, pairs) in SHORT {
             let ran = run(name, pairs, 1);
             let info = WORKLOADS.iter().find(|w| w.name == *name).unwrap();
-            let workload = build(name, &machine(), Params::parse(pairs.iter().copied()).unwrap()).unwrap();
-            assert!(ran.metrics.contains_key(&workload.headline.metric), "{name}: {:?}", ran.metrics);
+            let workload = build(
+                name,
+                &machine(),
+                Params::parse(pairs.iter().copied()).unwrap(),
+            )
+            .unwrap();
+            assert!(
+                ran.metrics.contains_key(&workload.headline.metric),
+                "{name}: {:?}",
+                ran.metrics
+            );
             for published in info.published {
-                assert!(ran.metrics.contains_key(published.ours), "{name}: {}", published.ours);
+                assert!(
+                    ran.metrics.contains_key(published.ours),
+                    "{name}: {}",
+                    published.ours
+                );
             }
             let first = info.published.first().unwrap();
             assert_eq!(first.ours, workload.headline.metric, "{name}");
-            assert_eq!(first.higher_is_better, workload.headline.higher_is_better, "{name}");
+            assert_eq!(
+                first.higher_is_better, workload.headline.higher_is_better,
+                "{name}"
+            );
         }
     }
 
@@ -356,11 +399,31 @@ mod tests {
     #[test]
     fn published_names_are_known() {
         for (benchmark, metric, parameter, ours) in [
-            ("uperf", "throughput-normalized", "threads=192", "bytes_per_s"),
+            (
+                "uperf",
+                "throughput-normalized",
+                "threads=192",
+                "bytes_per_s",
+            ),
             ("hackbench-process", "normalized", "groups=5", "elapsed_ns"),
-            ("schbench", "p99-latency-normalized", "message_threads=15", "latency_ns_p99"),
-            ("schbench", "p99-latency-us", "workers=512", "latency_ns_p99"),
-            ("sysbench-mysql-rw", "throughput-normalized", "threads=144", "transactions_per_s"),
+            (
+                "schbench",
+                "p99-latency-normalized",
+                "message_threads=15",
+                "latency_ns_p99",
+            ),
+            (
+                "schbench",
+                "p99-latency-us",
+                "workers=512",
+                "latency_ns_p99",
+            ),
+            (
+                "sysbench-mysql-rw",
+                "throughput-normalized",
+                "threads=144",
+                "transactions_per_s",
+            ),
             ("kbuild", "normalized", "jobs=192", "elapsed_ns"),
             ("kbuild", "time-s", "jobs=224", "elapsed_ns"),
             ("cyclictest", "latency-us", "stat=avg", "latency_ns_mean"),
@@ -368,19 +431,38 @@ mod tests {
             ("cyclictest", "latency-us", "stat=max", "latency_ns_max"),
             ("hackbench", "time-s", "stat=avg", "elapsed_ns"),
             ("sysbench-cpu-5t", "time-s", "stat=avg", "time_ns"),
-            ("tbench", "throughput-MB/s", "clients=1024", "throughput_bytes_per_s"),
-            ("ffmpeg-rt-60", "fps-change-pct", "instances=60", "frames_per_s"),
-            ("stress-ng-cyclic", "change-pct", "instances=480", "bogo_ops_per_s"),
+            (
+                "tbench",
+                "throughput-MB/s",
+                "clients=1024",
+                "throughput_bytes_per_s",
+            ),
+            (
+                "ffmpeg-rt-60",
+                "fps-change-pct",
+                "instances=60",
+                "frames_per_s",
+            ),
+            (
+                "stress-ng-cyclic",
+                "change-pct",
+                "instances=480",
+                "bogo_ops_per_s",
+            ),
             ("pi_stress", "change-pct", "groups=240", "inversions_per_s"),
         ] {
-            let Found::Generator(info, _) = find(benchmark).unwrap_or_else(|e| panic!("{e}")) else {
+            let Found::Generator(info, _) = find(benchmark).unwrap_or_else(|e| panic!("{e}"))
+            else {
                 panic!("{benchmark} is a file")
             };
             let found = info.published(metric, parameter).map(|p| p.ours);
             assert_eq!(found, Some(ours), "{benchmark} {metric} {parameter}");
             let (key, _) = parameter.split_once('=').unwrap();
             // `stat` chooses a result, not a run.
-            assert!(key == "stat" || info.figures.iter().any(|f| f.key == key), "{benchmark}: {key}");
+            assert!(
+                key == "stat" || info.figures.iter().any(|f| f.key == key),
+                "{benchmark}: {key}"
+            );
         }
     }
 
@@ -394,14 +476,31 @@ mod tests {
         }
         for info in WORKLOADS {
             for (i, figure) in info.figures.iter().enumerate() {
-                assert!(!info.figures[..i].iter().any(|f| f.key == figure.key), "{}", figure.key);
-                assert!(!figure.meaning.is_empty() && !figure.source.is_empty(), "{}", figure.key);
+                assert!(
+                    !info.figures[..i].iter().any(|f| f.key == figure.key),
+                    "{}",
+                    figure.key
+                );
+                assert!(
+                    !figure.meaning.is_empty() && !figure.source.is_empty(),
+                    "{}",
+                    figure.key
+                );
                 if let Kind::Count { default, low, high } = figure.kind {
-                    assert!((low..=high).contains(&default), "{} {}", info.name, figure.key);
+                    assert!(
+                        (low..=high).contains(&default),
+                        "{} {}",
+                        info.name,
+                        figure.key
+                    );
                 }
             }
             for (key, _) in info.aliases.iter().flat_map(|a| a.implies) {
-                assert!(info.figures.iter().any(|f| f.key == *key), "{} implies {key}", info.name);
+                assert!(
+                    info.figures.iter().any(|f| f.key == *key),
+                    "{} implies {key}",
+                    info.name
+                );
             }
         }
     }
@@ -412,7 +511,10 @@ mod tests {
     fn mistakes_get_suggestions() {
         let error = |name: &str, pairs: &[&str]| {
             let params = Params::parse(pairs.iter().copied()).unwrap();
-            build(name, &machine(), params).map(|_| ()).unwrap_err().to_string()
+            build(name, &machine(), params)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
         };
         assert!(error("schbnch", &[]).contains("did you mean `schbench`"));
         assert!(error("rt-app-exmple", &[]).contains("did you mean `rt-app-example`"));
@@ -423,20 +525,37 @@ mod tests {
         assert!(error("tbench", &["hint=fork-afine"]).contains("did you mean `fork-affine`"));
         assert!(error("tbench", &["hint=fork-affine+fork-spread"]).contains("exclude"));
         assert!(error("tbench", &["hint.tbnch=wake-hold"]).contains("did you mean `tbench`"));
-        assert!(matches!(find("a/b"), Ok(Found::Path(_))) && matches!(find("x.json"), Ok(Found::Path(_))));
+        assert!(
+            matches!(find("a/b"), Ok(Found::Path(_)))
+                && matches!(find("x.json"), Ok(Found::Path(_)))
+        );
     }
 
     // Goal: hints reach the root tasks and what they fork, and the parameters in force are recorded.
     // Method: a hint for all, another for one root.
     #[test]
     fn hints_are_inherited() {
-        let pairs = ["clients=2", "runtime=1ms", "hint=fork-spread", "hint.tbench_srv=wake-hold"];
+        let pairs = [
+            "clients=2",
+            "runtime=1ms",
+            "hint=fork-spread",
+            "hint.tbench_srv=wake-hold",
+        ];
         let ran = run("tbench", &pairs, 1);
         let hint = |name: &str| ran.tasks[ran.named(name)[0].index()].hint;
-        assert_eq!((hint("tbench"), hint("client")), (Hint::FORK_SPREAD, Hint::FORK_SPREAD));
-        assert_eq!((hint("tbench_srv"), hint("server")), (Hint::WAKE_HOLD, Hint::WAKE_HOLD));
+        assert_eq!(
+            (hint("tbench"), hint("client")),
+            (Hint::FORK_SPREAD, Hint::FORK_SPREAD)
+        );
+        assert_eq!(
+            (hint("tbench_srv"), hint("server")),
+            (Hint::WAKE_HOLD, Hint::WAKE_HOLD)
+        );
         assert_eq!(ran.parameters["hint"], "fork-spread");
         assert_eq!(ran.parameters["clients"], "2");
-        assert_eq!(ran.parameters["read_bytes"], "11900", "defaults are recorded too");
+        assert_eq!(
+            ran.parameters["read_bytes"], "11900",
+            "defaults are recorded too"
+        );
     }
 }

@@ -36,10 +36,32 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
-    count("message_threads", 2, (1, 100_000), "messengers (-m)", "schbench's default until 2023"),
-    count("workers", 16, (1, 100_000), "workers per messenger (-t)", "schbench's default until 2023"),
-    span("cputime", 30 * MS, "a worker's burst (-c)", "schbench's default of January 2020"),
-    time("sleeptime", 30 * MS, "a messenger's sleep (-s)", "schbench's default of January 2020"),
+    count(
+        "message_threads",
+        2,
+        (1, 100_000),
+        "messengers (-m)",
+        "schbench's default until 2023",
+    ),
+    count(
+        "workers",
+        16,
+        (1, 100_000),
+        "workers per messenger (-t)",
+        "schbench's default until 2023",
+    ),
+    span(
+        "cputime",
+        30 * MS,
+        "a worker's burst (-c)",
+        "schbench's default of January 2020",
+    ),
+    time(
+        "sleeptime",
+        30 * MS,
+        "a messenger's sleep (-s)",
+        "schbench's default of January 2020",
+    ),
     count(
         "jitter_permille",
         250,
@@ -53,8 +75,18 @@ const FIGURES: &[Figure] = &[
         "since 2020-10 messengers spin too; since 2021-12 the sample includes the worker's burst",
         "January 2020: what the idle-mask proposal used",
     ),
-    span("runtime", 10 * S, "measured time (-r)", "30 s in the program; shorter here"),
-    time("warmup", 500 * MS, "time before the measurement", "assumed: several bursts"),
+    span(
+        "runtime",
+        10 * S,
+        "measured time (-r)",
+        "30 s in the program; shorter here",
+    ),
+    time(
+        "warmup",
+        500 * MS,
+        "time before the measurement",
+        "assumed: several bursts",
+    ),
     footprint("footprint_kib", 32),
 ];
 
@@ -80,7 +112,12 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         if made < messengers {
             made += 1;
             let messenger = Messenger::new(plan.clone(), ctx.world(), footprint);
-            return fork(TaskSpec::new("messenger", messenger).thread().group(1).memory(footprint, 0));
+            return fork(
+                TaskSpec::new("messenger", messenger)
+                    .thread()
+                    .group(1)
+                    .memory(footprint, 0),
+            );
         }
         if ctx.now() < end {
             return Action::SleepUntil(end);
@@ -145,11 +182,22 @@ enum Step {
 
 impl Messenger {
     fn new(plan: Arc<Plan>, world: &mut World, footprint_kib: u32) -> Messenger {
-        let meeting = Meeting { futex: world.new_futex(BLOCKED), waiting: world.new_list() };
+        let meeting = Meeting {
+            futex: world.new_futex(BLOCKED),
+            waiting: world.new_list(),
+        };
         let pair = |_| (world.new_futex(RUNNING), world.new_word(0));
         let workers = (0..plan.workers).map(pair).collect();
         let burst = std::collections::VecDeque::new();
-        Messenger { plan, meeting, workers, footprint_kib, born: 0, burst, step: Step::Create }
+        Messenger {
+            plan,
+            meeting,
+            workers,
+            footprint_kib,
+            born: 0,
+            burst,
+            step: Step::Create,
+        }
     }
 
     fn worker(&self, n: u64) -> TaskSpec {
@@ -162,7 +210,10 @@ impl Messenger {
             stamp,
             step: WorkerStep::Spin,
         };
-        TaskSpec::new("worker", worker).thread().group(2).memory(self.footprint_kib, 0)
+        TaskSpec::new("worker", worker)
+            .thread()
+            .group(2)
+            .memory(self.footprint_kib, 0)
     }
 }
 
@@ -204,7 +255,11 @@ impl Program for Messenger {
                 Step::Wait => {
                     let futex = self.meeting.futex;
                     if *ctx.futex(futex) == BLOCKED {
-                        return Action::FutexWait { futex, expected: BLOCKED, timeout: None };
+                        return Action::FutexWait {
+                            futex,
+                            expected: BLOCKED,
+                            timeout: None,
+                        };
                     }
                     self.step = Step::Sleep;
                 }
@@ -255,13 +310,20 @@ impl Program for Worker {
                     ctx.list(self.meeting.waiting).push_front(self.n);
                     self.step = WorkerStep::Wait;
                     if post(ctx, self.meeting.futex) {
-                        return Action::FutexWake { futex: self.meeting.futex, count: 1 };
+                        return Action::FutexWake {
+                            futex: self.meeting.futex,
+                            count: 1,
+                        };
                     }
                 }
                 WorkerStep::Wait => {
                     let futex = self.futex;
                     if *ctx.futex(futex) == BLOCKED {
-                        return Action::FutexWait { futex, expected: BLOCKED, timeout: None };
+                        return Action::FutexWait {
+                            futex,
+                            expected: BLOCKED,
+                            timeout: None,
+                        };
                     }
                     if !self.plan.sample_after_work {
                         let stamp = *ctx.word(self.stamp);
@@ -305,7 +367,10 @@ mod tests {
             }
             let woken = ran.count_wakes("messenger", "worker", By::Futex);
             let samples = ran.metric("latency_count");
-            assert!(woken >= samples && woken <= samples + 12, "{woken} wakeups, {samples} samples");
+            assert!(
+                woken >= samples && woken <= samples + 12,
+                "{woken} wakeups, {samples} samples"
+            );
             // 30 ms of work, then a wait for the next burst, which come every 30 to 37.5 ms and more.
             assert!((12 * 12..=12 * 17).contains(&samples), "{samples}");
         }
@@ -316,18 +381,32 @@ mod tests {
     // places in the burst wait longer.
     #[test]
     fn a_burst_is_serial() {
-        let pairs = ["message_threads=1", "workers=4", "runtime=2s", "warmup=0s", "sleeptime=100ms"];
+        let pairs = [
+            "message_threads=1",
+            "workers=4",
+            "runtime=2s",
+            "warmup=0s",
+            "sleeptime=100ms",
+        ];
         let ran = run("schbench", &pairs, 3);
         let workers = ran.named("worker");
         let bursts: Vec<_> = ran
             .wakes
             .chunk_by(|a, b| b.at.saturating_sub(a.at) < MS)
-            .map(|burst| burst.iter().filter(|w| workers.contains(&w.wakee)).collect::<Vec<_>>())
+            .map(|burst| {
+                burst
+                    .iter()
+                    .filter(|w| workers.contains(&w.wakee))
+                    .collect::<Vec<_>>()
+            })
             .filter(|burst| burst.len() == 4)
             .collect();
         assert!(bursts.len() > 5, "{}", bursts.len());
         for burst in bursts {
-            assert!(burst.windows(2).all(|w| w[0].at < w[1].at), "one after another");
+            assert!(
+                burst.windows(2).all(|w| w[0].at < w[1].at),
+                "one after another"
+            );
         }
         assert!(ran.metrics["latency_ns_max"] > ran.metrics["latency_ns_p50"]);
     }
@@ -340,7 +419,10 @@ mod tests {
             let pairs = [&format!("version={version}")[..], "runtime=1s", "workers=2"];
             let ran = run("schbench", &pairs, 1);
             let messenger = ran.named("messenger")[0];
-            (ran.tasks[messenger.index()].compute > 0, ran.metrics["latency_ns_p50"] > 30e6)
+            (
+                ran.tasks[messenger.index()].compute > 0,
+                ran.metrics["latency_ns_p50"] > 30e6,
+            )
         };
         assert_eq!(spin("2020-01"), (false, false));
         assert_eq!(spin("2020-10"), (true, false));

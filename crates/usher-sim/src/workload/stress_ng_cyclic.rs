@@ -29,22 +29,53 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     Figure {
         key: "instances",
-        kind: Kind::PerCpus { cpus: 1, high: 100_000 },
+        kind: Kind::PerCpus {
+            cpus: 1,
+            high: 100_000,
+        },
         meaning: "processes (--cyclic)",
         source: "the CPU-priority proposal: one per CPU",
     },
-    time("sleep", 100 * US, "a cycle's sleep (--cyclic-sleep)", "stress-ng's default"),
-    count("priority", 99, (1, 99), "SCHED_FIFO priority (--cyclic-prio)", "stress-ng: the highest"),
-    time("work", 500, "CPU time of a cycle besides its system calls", "assumed: two clock readings"),
-    time("warmup", 50 * MS, "time before the measurement, from the first fork", "assumed: all forked"),
-    span("runtime", 50 * MS, "measured time (-t)", "60 s in the proposal; shorter here"),
+    time(
+        "sleep",
+        100 * US,
+        "a cycle's sleep (--cyclic-sleep)",
+        "stress-ng's default",
+    ),
+    count(
+        "priority",
+        99,
+        (1, 99),
+        "SCHED_FIFO priority (--cyclic-prio)",
+        "stress-ng: the highest",
+    ),
+    time(
+        "work",
+        500,
+        "CPU time of a cycle besides its system calls",
+        "assumed: two clock readings",
+    ),
+    time(
+        "warmup",
+        50 * MS,
+        "time before the measurement, from the first fork",
+        "assumed: all forked",
+    ),
+    span(
+        "runtime",
+        50 * MS,
+        "measured time (-t)",
+        "60 s in the proposal; shorter here",
+    ),
     footprint("footprint_kib", 16),
 ];
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let plan = Arc::new(Plan {
-        class: Class::Fifo { prio: args.get("priority") as u8 },
+        class: Class::Fifo {
+            prio: args.get("priority") as u8,
+        },
         sleep: args.get("sleep"),
         work: args.get("work"),
         latency: world.new_latency("latency"),
@@ -56,8 +87,16 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             return Action::WaitAnyChild;
         }
         left -= 1;
-        let instance = Instance { plan: plan.clone(), began: 0, step: Step::Class };
-        fork(TaskSpec::new("cyclic", instance).group(1).memory(footprint, 0))
+        let instance = Instance {
+            plan: plan.clone(),
+            began: 0,
+            step: Step::Class,
+        };
+        fork(
+            TaskSpec::new("cyclic", instance)
+                .group(1)
+                .memory(footprint, 0),
+        )
     };
     let end = args.get("warmup") + args.get("runtime");
     Ok(Draft {
@@ -123,15 +162,27 @@ mod tests {
     #[test]
     fn one_operation_per_sleep() {
         for seed in 0..3 {
-            let ran = run("stress-ng-cyclic", &["instances=7", "warmup=0ms", "runtime=20ms"], seed);
+            let ran = run(
+                "stress-ng-cyclic",
+                &["instances=7", "warmup=0ms", "runtime=20ms"],
+                seed,
+            );
             let instances = ran.named("cyclic");
             assert_eq!(instances.len(), 7);
-            assert!(instances.iter().all(|t| ran.tasks[t.index()].class.rt_prio() == 99));
+            assert!(instances
+                .iter()
+                .all(|t| ran.tasks[t.index()].class.rt_prio() == 99));
             let sleeps: u64 = instances.iter().map(|t| ran.tasks[t.index()].sleeps).sum();
             let ops = ran.metric("bogo_ops");
-            assert!(sleeps - ops <= 7 && ops > 7 * 180, "{sleeps} sleeps, {ops} operations");
+            assert!(
+                sleeps - ops <= 7 && ops > 7 * 180,
+                "{sleeps} sleeps, {ops} operations"
+            );
             assert!(ran.wakes.iter().all(|w| w.waker.is_none()));
-            assert!(ran.metric("latency_ns_max") < 10_000, "real-time tasks have no timer slack");
+            assert!(
+                ran.metric("latency_ns_max") < 10_000,
+                "real-time tasks have no timer slack"
+            );
         }
     }
 }

@@ -25,17 +25,38 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     about: "threads that compute requests out of a common pool",
     figures: FIGURES,
     aliases: &[
-        Alias { name: "sysbench-cpu-1t", implies: &[("threads", "1")] },
-        Alias { name: "sysbench-cpu-2t", implies: &[("threads", "2")] },
-        Alias { name: "sysbench-cpu-5t", implies: &[("threads", "5")] },
+        Alias {
+            name: "sysbench-cpu-1t",
+            implies: &[("threads", "1")],
+        },
+        Alias {
+            name: "sysbench-cpu-2t",
+            implies: &[("threads", "2")],
+        },
+        Alias {
+            name: "sysbench-cpu-5t",
+            implies: &[("threads", "5")],
+        },
     ],
     published: &[Published::lower("time-s", "time_ns")],
     make,
 };
 
 const FIGURES: &[Figure] = &[
-    count("threads", 1, (1, 100_000), "threads (--num-threads)", "sysbench's default"),
-    count("requests", 1_000, (1, 100_000_000), "requests in the pool (--max-requests)", "the 2013 series"),
+    count(
+        "threads",
+        1,
+        (1, 100_000),
+        "threads (--num-threads)",
+        "sysbench's default",
+    ),
+    count(
+        "requests",
+        1_000,
+        (1, 100_000_000),
+        "requests in the pool (--max-requests)",
+        "the 2013 series",
+    ),
     span(
         "request",
         16_470 * US,
@@ -117,7 +138,11 @@ impl Program for Main {
                 Step::Create if self.made < self.threads => {
                     self.made += 1;
                     self.step = Step::Created;
-                    let worker = Worker { plan: self.plan.clone(), began: 0, step: WorkerStep::Wait };
+                    let worker = Worker {
+                        plan: self.plan.clone(),
+                        began: 0,
+                        step: WorkerStep::Wait,
+                    };
                     let spec = TaskSpec::new("worker", worker).thread().group(1);
                     return fork(spec.memory(self.footprint_kib, 0));
                 }
@@ -215,9 +240,16 @@ mod tests {
             assert_eq!(work, 16_470_000_000);
             let ideal = 16_470_000_000 / threads;
             let elapsed = ran.metric("elapsed_ns");
-            assert!(elapsed >= ideal && elapsed < ideal + ideal / 50, "{threads}: {elapsed}");
+            assert!(
+                elapsed >= ideal && elapsed < ideal + ideal / 50,
+                "{threads}: {elapsed}"
+            );
         }
-        assert_eq!(run("sysbench-cpu-5t", &["threads=3"], 1).tasks.len(), 4, "--set wins over the name");
+        assert_eq!(
+            run("sysbench-cpu-5t", &["threads=3"], 1).tasks.len(),
+            4,
+            "--set wins over the name"
+        );
     }
 
     // Goal: nobody computes before all are created.
@@ -226,7 +258,13 @@ mod tests {
     fn all_start_together() {
         let ran = run("sysbench-cpu", &["threads=4", "requests=8"], 2);
         let mutex = super::super::testkit::By::Mutex;
-        assert!(ran.count_wakes("sysbench", "worker", mutex) == 1, "main wakes the first");
-        assert!(ran.count_wakes("worker", "worker", mutex) >= 3, "each wakes the next");
+        assert!(
+            ran.count_wakes("sysbench", "worker", mutex) == 1,
+            "main wakes the first"
+        );
+        assert!(
+            ran.count_wakes("worker", "worker", mutex) >= 3,
+            "each wakes the next"
+        );
     }
 }

@@ -26,63 +26,173 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "sysbench-oltp-rw",
     about: "database transactions: client threads, a server thread each, locks and a shared log",
     figures: FIGURES,
-    aliases: &[Alias { name: "sysbench-mysql-rw", implies: &[] }],
-    published: &[Published::higher("throughput-normalized", "transactions_per_s")],
+    aliases: &[Alias {
+        name: "sysbench-mysql-rw",
+        implies: &[],
+    }],
+    published: &[Published::higher(
+        "throughput-normalized",
+        "transactions_per_s",
+    )],
     make,
 };
 
 const FIGURES: &[Figure] = &[
     Figure {
         key: "threads",
-        kind: Kind::PerCpus { cpus: 2, high: 100_000 },
+        kind: Kind::PerCpus {
+            cpus: 2,
+            high: 100_000,
+        },
         meaning: "clients (--threads)",
         source: "one client for two CPUs",
     },
-    time("client", 12 * US, "mean CPU time of a client per statement", "assumed: 10-20 us, Lua included"),
-    time("begin", 30 * US, "mean CPU time of the server for BEGIN", "assumed: 30-150 us per statement"),
-    time("point", 45 * US, "mean CPU time of the server for a point select", "assumed: 30-150 us"),
-    time("range", 140 * US, "mean CPU time of the server for a range select", "assumed: 30-150 us"),
-    time("write", 110 * US, "mean CPU time of the server for a write", "assumed: 30-150 us"),
-    time("commit", 40 * US, "mean CPU time of the server for COMMIT", "assumed: 30-150 us"),
-    count("request_bytes", 90, (1, 65_536), "size of a statement", "assumed: sysbench's SQL text"),
-    count("point_bytes", 200, (1, 1 << 20), "size of a point select's reply", "sysbench: one row of 120 bytes"),
-    count("range_bytes", 12_500, (1, 1 << 20), "size of a range's reply", "sysbench: 100 rows of 120 bytes"),
-    count("ok_bytes", 60, (1, 65_536), "size of any other reply", "assumed"),
-    count("locks", 64, (1, 4_096), "shared locks that statements pick one of", "assumed: partitioned latches"),
-    time("hold", 2 * US, "CPU time under such a lock, out of the statement's", "assumed"),
-    time("log", 4 * US, "CPU time under the log's lock per commit", "assumed"),
-    time("flush", 80 * US, "time of a log flush on the device", "assumed: NVMe write"),
-    time("warmup", 30 * MS, "time before the measurement, from the first fork", "assumed"),
-    span("runtime", 100 * MS, "measured time (--time)", "10 s in the program; shorter here"),
+    time(
+        "client",
+        12 * US,
+        "mean CPU time of a client per statement",
+        "assumed: 10-20 us, Lua included",
+    ),
+    time(
+        "begin",
+        30 * US,
+        "mean CPU time of the server for BEGIN",
+        "assumed: 30-150 us per statement",
+    ),
+    time(
+        "point",
+        45 * US,
+        "mean CPU time of the server for a point select",
+        "assumed: 30-150 us",
+    ),
+    time(
+        "range",
+        140 * US,
+        "mean CPU time of the server for a range select",
+        "assumed: 30-150 us",
+    ),
+    time(
+        "write",
+        110 * US,
+        "mean CPU time of the server for a write",
+        "assumed: 30-150 us",
+    ),
+    time(
+        "commit",
+        40 * US,
+        "mean CPU time of the server for COMMIT",
+        "assumed: 30-150 us",
+    ),
+    count(
+        "request_bytes",
+        90,
+        (1, 65_536),
+        "size of a statement",
+        "assumed: sysbench's SQL text",
+    ),
+    count(
+        "point_bytes",
+        200,
+        (1, 1 << 20),
+        "size of a point select's reply",
+        "sysbench: one row of 120 bytes",
+    ),
+    count(
+        "range_bytes",
+        12_500,
+        (1, 1 << 20),
+        "size of a range's reply",
+        "sysbench: 100 rows of 120 bytes",
+    ),
+    count(
+        "ok_bytes",
+        60,
+        (1, 65_536),
+        "size of any other reply",
+        "assumed",
+    ),
+    count(
+        "locks",
+        64,
+        (1, 4_096),
+        "shared locks that statements pick one of",
+        "assumed: partitioned latches",
+    ),
+    time(
+        "hold",
+        2 * US,
+        "CPU time under such a lock, out of the statement's",
+        "assumed",
+    ),
+    time(
+        "log",
+        4 * US,
+        "CPU time under the log's lock per commit",
+        "assumed",
+    ),
+    time(
+        "flush",
+        80 * US,
+        "time of a log flush on the device",
+        "assumed: NVMe write",
+    ),
+    time(
+        "warmup",
+        30 * MS,
+        "time before the measurement, from the first fork",
+        "assumed",
+    ),
+    span(
+        "runtime",
+        100 * MS,
+        "measured time (--time)",
+        "10 s in the program; shorter here",
+    ),
     footprint("footprint_kib", 512),
 ];
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let clients = args.get("threads");
+    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
     let plan = Arc::new(Plan {
         clients,
         client: args.get("client"),
         server: ["begin", "point", "range", "write", "commit"].map(|key| args.get(key)),
         request_bytes: args.get("request_bytes"),
-        reply_bytes: ["ok_bytes", "point_bytes", "range_bytes", "ok_bytes", "ok_bytes"]
-            .map(|key| args.get(key)),
+        reply_bytes: [
+            "ok_bytes",
+            "point_bytes",
+            "range_bytes",
+            "ok_bytes",
+            "ok_bytes",
+        ]
+        .map(|key| args.get(key)),
         hold: args.get("hold"),
         log_cpu: args.get("log"),
         flush: args.get("flush"),
         footprint_kib: args.get_u32("footprint_kib"),
-        listen: world.new_channel(ChannelSpec::TCP_LOOPBACK),
+        listen: world.new_channel(tcp),
         backlog: world.new_list(),
-        locks: (0..args.get("locks")).map(|_| world.new_mutex(MutexKind::Barging)).collect(),
+        locks: (0..args.get("locks"))
+            .map(|_| world.new_mutex(MutexKind::Barging))
+            .collect(),
         log: Log::new(&mut world),
         transactions: world.new_counter("transactions"),
         statements: world.new_counter("statements"),
         latency: world.new_latency("transaction"),
-        links: (0..clients).map(|_| Link::new(&mut world)).collect(),
+        links: (0..clients).map(|_| Link::new(&mut world, tcp)).collect(),
     });
     let end = args.get("warmup") + args.get("runtime");
-    let sysbench = Sysbench { plan: plan.clone(), made: 0, end };
-    let mysqld = Mysqld { plan, fork_next: false };
+    let sysbench = Sysbench {
+        plan: plan.clone(),
+        made: 0,
+        end,
+    };
+    let mysqld = Mysqld {
+        plan,
+        fork_next: false,
+    };
     Ok(Draft {
         world,
         tasks: vec![
@@ -124,10 +234,10 @@ struct Link {
 }
 
 impl Link {
-    fn new(world: &mut World) -> Link {
+    fn new(world: &mut World, tcp: ChannelSpec) -> Link {
         Link {
-            requests: world.new_channel(ChannelSpec::TCP_LOOPBACK),
-            replies: world.new_channel(ChannelSpec::TCP_LOOPBACK),
+            requests: world.new_channel(tcp),
+            replies: world.new_channel(tcp),
             statement: world.new_word(0),
         }
     }
@@ -185,10 +295,25 @@ impl Program for Sysbench {
         if self.made < self.plan.clients {
             self.made += 1;
             let link = self.made as usize - 1;
-            let client = Client { plan: self.plan.clone(), link, at: 0, began: 0, step: ClientStep::Connect };
-            return fork(TaskSpec::new("client", client).thread().group(1).memory(64, 0));
+            let client = Client {
+                plan: self.plan.clone(),
+                link,
+                at: 0,
+                began: 0,
+                step: ClientStep::Connect,
+            };
+            return fork(
+                TaskSpec::new("client", client)
+                    .thread()
+                    .group(1)
+                    .memory(64, 0),
+            );
         }
-        if ctx.now() < self.end { Action::SleepUntil(self.end) } else { Action::Exit }
+        if ctx.now() < self.end {
+            Action::SleepUntil(self.end)
+        } else {
+            Action::Exit
+        }
     }
 }
 
@@ -201,10 +326,22 @@ impl Program for Mysqld {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
         self.fork_next = !self.fork_next;
         if self.fork_next {
-            return Action::Read { channel: self.plan.listen, bytes: 1, exact: true };
+            return Action::Read {
+                channel: self.plan.listen,
+                bytes: 1,
+                exact: true,
+            };
         }
-        let link = ctx.list(self.plan.backlog).pop_front().expect("one entry per byte") as usize;
-        let server = Server { plan: self.plan.clone(), link, mine: 0, step: ServerStep::Receive };
+        let link = ctx
+            .list(self.plan.backlog)
+            .pop_front()
+            .expect("one entry per byte") as usize;
+        let server = Server {
+            plan: self.plan.clone(),
+            link,
+            mine: 0,
+            step: ServerStep::Receive,
+        };
         let spec = TaskSpec::new("connection", server).thread().group(2);
         fork(spec.memory(self.plan.footprint_kib, 0))
     }
@@ -234,7 +371,10 @@ impl Program for Client {
             ClientStep::Connect => {
                 self.step = ClientStep::Think;
                 ctx.list(self.plan.backlog).push_back(self.link as u64);
-                Action::Write { channel: self.plan.listen, bytes: 1 }
+                Action::Write {
+                    channel: self.plan.listen,
+                    bytes: 1,
+                }
             }
             ClientStep::Think => {
                 self.step = ClientStep::Send;
@@ -246,12 +386,19 @@ impl Program for Client {
             ClientStep::Send => {
                 self.step = ClientStep::Receive;
                 *ctx.word(link.statement) = STATEMENTS[self.at];
-                Action::Write { channel: link.requests, bytes: self.plan.request_bytes }
+                Action::Write {
+                    channel: link.requests,
+                    bytes: self.plan.request_bytes,
+                }
             }
             ClientStep::Receive => {
                 self.step = ClientStep::Received;
                 let bytes = self.plan.reply_bytes[STATEMENTS[self.at] as usize];
-                Action::Read { channel: link.replies, bytes, exact: true }
+                Action::Read {
+                    channel: link.replies,
+                    bytes,
+                    exact: true,
+                }
             }
             ClientStep::Received => {
                 ctx.count(self.plan.statements, 1);
@@ -300,7 +447,11 @@ impl Program for Server {
         match self.step {
             ServerStep::Receive => {
                 self.step = ServerStep::Work;
-                Action::Read { channel: link.requests, bytes: plan.request_bytes, exact: true }
+                Action::Read {
+                    channel: link.requests,
+                    bytes: plan.request_bytes,
+                    exact: true,
+                }
             }
             ServerStep::Work => {
                 self.step = ServerStep::Lock;
@@ -317,12 +468,19 @@ impl Program for Server {
             }
             ServerStep::Unlock(lock) => {
                 let commits = statement as u64 == COMMIT;
-                self.step = if commits { ServerStep::LogLock } else { ServerStep::Reply };
+                self.step = if commits {
+                    ServerStep::LogLock
+                } else {
+                    ServerStep::Reply
+                };
                 Action::Unlock(lock)
             }
             ServerStep::Reply => {
                 self.step = ServerStep::Receive;
-                Action::Write { channel: link.replies, bytes: plan.reply_bytes[statement] }
+                Action::Write {
+                    channel: link.replies,
+                    bytes: plan.reply_bytes[statement],
+                }
             }
             _ => self.commit(ctx, &plan),
         }
@@ -389,7 +547,10 @@ mod tests {
     #[test]
     fn a_transaction_has_twenty_statements() {
         let count = |kind| STATEMENTS.iter().filter(|s| **s == kind).count();
-        assert_eq!([BEGIN, POINT, RANGE, WRITE, COMMIT].map(count), [1, 10, 4, 4, 1]);
+        assert_eq!(
+            [BEGIN, POINT, RANGE, WRITE, COMMIT].map(count),
+            [1, 10, 4, 4, 1]
+        );
         assert_eq!((STATEMENTS[0], STATEMENTS[19]), (BEGIN, COMMIT));
     }
 
@@ -399,8 +560,14 @@ mod tests {
     #[test]
     fn wakes_are_those_of_a_database() {
         for seed in 0..5 {
-            let pairs =
-                ["threads=16", "locks=2", "hold=20us", "warmup=0ms", "runtime=60ms", "flush=500us"];
+            let pairs = [
+                "threads=16",
+                "locks=2",
+                "hold=20us",
+                "warmup=0ms",
+                "runtime=60ms",
+                "flush=500us",
+            ];
             let ran = run("sysbench-oltp-rw", &pairs, seed);
             for ((from, to, by, sync), _) in ran.graph() {
                 match (from.as_str(), to.as_str(), by) {
@@ -415,7 +582,10 @@ mod tests {
             let statements = ran.metric("statements");
             assert!(transactions > 50 && statements.abs_diff(20 * transactions) <= 20 * 16);
             let flushes: u64 = ran.tasks.iter().map(|t| t.ios / (500 * US)).sum();
-            assert!(flushes > 0 && flushes < transactions, "{flushes} flushes, {transactions} commits");
+            assert!(
+                flushes > 0 && flushes < transactions,
+                "{flushes} flushes, {transactions} commits"
+            );
             assert!(ran.count_wakes("connection", "connection", By::Cond) > 0);
         }
     }

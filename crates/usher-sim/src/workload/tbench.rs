@@ -23,36 +23,103 @@ use crate::error::SimError;
 use crate::ids::Nanos;
 use crate::program::{Action, Program, TaskCtx, TaskSpec};
 use crate::rng::Rng;
-use crate::world::{Channel, ChannelSpec, CounterId, LatencyId, List, Semaphore, ValueId, Word, World};
+use crate::world::{
+    Channel, ChannelSpec, CounterId, LatencyId, List, Semaphore, ValueId, Word, World,
+};
 
 pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "tbench",
     about: "clients and server processes in pairs, one request at a time over loopback TCP",
     figures: FIGURES,
     aliases: &[],
-    published: &[Published::higher("throughput-MB/s", "throughput_bytes_per_s")],
+    published: &[Published::higher(
+        "throughput-MB/s",
+        "throughput_bytes_per_s",
+    )],
     make,
 };
 
 const FIGURES: &[Figure] = &[
     count("clients", 16, (1, 100_000), "client processes", "assumed"),
-    count("read_permille", 270, (0, 1000), "share of reads", "dbench 4's client.txt"),
-    count("read_bytes", 11_900, (0, 1 << 20), "mean payload of a read", "dbench 4's client.txt"),
-    count("write_permille", 90, (0, 1000), "share of writes", "dbench 4's client.txt"),
-    count("write_bytes", 25_700, (0, 1 << 20), "mean payload of a write", "dbench 4's client.txt"),
-    count("max_bytes", 65_536, (1, 1 << 20), "largest payload", "dbench 4: a 70,000-byte buffer"),
-    count("small_low", 40, (8, 65_536), "least size of any other message", "dbench 4, sockio.c: 39 bytes and up"),
-    count("small_high", 250, (8, 65_536), "greatest size of any other message", "dbench 4, sockio.c"),
+    count(
+        "read_permille",
+        270,
+        (0, 1000),
+        "share of reads",
+        "dbench 4's client.txt",
+    ),
+    count(
+        "read_bytes",
+        11_900,
+        (0, 1 << 20),
+        "mean payload of a read",
+        "dbench 4's client.txt",
+    ),
+    count(
+        "write_permille",
+        90,
+        (0, 1000),
+        "share of writes",
+        "dbench 4's client.txt",
+    ),
+    count(
+        "write_bytes",
+        25_700,
+        (0, 1 << 20),
+        "mean payload of a write",
+        "dbench 4's client.txt",
+    ),
+    count(
+        "max_bytes",
+        65_536,
+        (1, 1 << 20),
+        "largest payload",
+        "dbench 4: a 70,000-byte buffer",
+    ),
+    count(
+        "small_low",
+        40,
+        (8, 65_536),
+        "least size of any other message",
+        "dbench 4, sockio.c: 39 bytes and up",
+    ),
+    count(
+        "small_high",
+        250,
+        (8, 65_536),
+        "greatest size of any other message",
+        "dbench 4, sockio.c",
+    ),
     time(
         "client",
         1_000,
         "mean CPU time of a client per operation, besides the kernel's",
         "assumed; to be calibrated: 573 MB/s, 9.5 us per operation, with one client on Zen 3",
     ),
-    time("server", 700, "mean CPU time of a server per operation, besides the kernel's", "assumed"),
-    time("poll", 100 * MS, "how often tbench looks whether all clients wait", "dbench 4"),
-    time("warmup", 20 * MS, "from the start to the measurement", "assumed: several balancing intervals"),
-    span("runtime", 60 * MS, "measured time (-t)", "600 s in the program; shorter here"),
+    time(
+        "server",
+        700,
+        "mean CPU time of a server per operation, besides the kernel's",
+        "assumed",
+    ),
+    time(
+        "poll",
+        100 * MS,
+        "how often tbench looks whether all clients wait",
+        "dbench 4",
+    ),
+    time(
+        "warmup",
+        20 * MS,
+        "from the start to the measurement",
+        "assumed: several balancing intervals",
+    ),
+    span(
+        "runtime",
+        60 * MS,
+        "measured time (-t)",
+        "600 s in the program; shorter here",
+    ),
     footprint("footprint_kib", 128),
 ];
 
@@ -62,6 +129,7 @@ const HEADER: u64 = 4;
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let mix = Mix::read(args)?;
+    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
     let plan = Arc::new(Plan {
         mix,
         client: args.get("client"),
@@ -70,7 +138,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         warmup: args.get("warmup"),
         runtime: args.get("runtime"),
         footprint_kib: args.get_u32("footprint_kib"),
-        listen: world.new_channel(ChannelSpec::TCP_LOOPBACK),
+        listen: world.new_channel(tcp),
         backlog: world.new_list(),
         barrier: world.new_semaphore(0),
         waiting: world.new_word(0),
@@ -79,14 +147,26 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         operations: world.new_counter("operations"),
         latency: world.new_latency("operation"),
         throughput: world.new_value("throughput_bytes_per_s"),
-        links: (0..args.get("clients")).map(|_| Link::new(&mut world)).collect(),
+        links: (0..args.get("clients"))
+            .map(|_| Link::new(&mut world, tcp))
+            .collect(),
     });
-    let tbench = Tbench { plan: plan.clone(), made: 0, step: ParentStep::Settle };
-    let acceptor = Acceptor { plan, step: AcceptStep::Accept };
+    let tbench = Tbench {
+        plan: plan.clone(),
+        made: 0,
+        step: ParentStep::Settle,
+    };
+    let acceptor = Acceptor {
+        plan,
+        step: AcceptStep::Accept,
+    };
     Ok(Draft {
         world,
         // tbench comes first because its exit ends the run.
-        tasks: vec![TaskSpec::new("tbench", tbench), TaskSpec::new("tbench_srv", acceptor)],
+        tasks: vec![
+            TaskSpec::new("tbench", tbench),
+            TaskSpec::new("tbench_srv", acceptor),
+        ],
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("throughput_bytes_per_s", true),
@@ -135,17 +215,31 @@ impl Mix {
 
     fn draw(&self, rng: &mut Rng) -> Op {
         let kind = rng.below(1000);
-        let (request, reply) =
-            (rng.range(self.small.0, self.small.1), rng.range(self.small.0, self.small.1));
+        let (request, reply) = (
+            rng.range(self.small.0, self.small.1),
+            rng.range(self.small.0, self.small.1),
+        );
         if kind < self.read_permille {
             let payload = rng.exponential(self.read_mean).min(self.max);
-            return Op { request, reply: reply + payload, payload };
+            return Op {
+                request,
+                reply: reply + payload,
+                payload,
+            };
         }
         if kind < self.read_permille + self.write_permille {
             let payload = rng.exponential(self.write_mean).min(self.max);
-            return Op { request: request + payload, reply, payload };
+            return Op {
+                request: request + payload,
+                reply,
+                payload,
+            };
         }
-        Op { request, reply, payload: 0 }
+        Op {
+            request,
+            reply,
+            payload: 0,
+        }
     }
 }
 
@@ -158,10 +252,10 @@ struct Link {
 }
 
 impl Link {
-    fn new(world: &mut World) -> Link {
+    fn new(world: &mut World, tcp: ChannelSpec) -> Link {
         Link {
-            requests: world.new_channel(ChannelSpec::TCP_LOOPBACK),
-            replies: world.new_channel(ChannelSpec::TCP_LOOPBACK),
+            requests: world.new_channel(tcp),
+            replies: world.new_channel(tcp),
             request: world.new_word(0),
             reply: world.new_word(0),
         }
@@ -219,7 +313,11 @@ impl Program for Tbench {
                     let client = Client {
                         plan: self.plan.clone(),
                         link: self.made as usize - 1,
-                        op: Op { request: 8, reply: 8, payload: 0 },
+                        op: Op {
+                            request: 8,
+                            reply: 8,
+                            payload: 0,
+                        },
                         began: 0,
                         step: ClientStep::Connect,
                     };
@@ -267,13 +365,28 @@ impl Program for Acceptor {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
         if let AcceptStep::Fork = self.step {
             self.step = AcceptStep::Accept;
-            let link = ctx.list(self.plan.backlog).pop_front().expect("one entry per byte");
+            let link = ctx
+                .list(self.plan.backlog)
+                .pop_front()
+                .expect("one entry per byte");
             let plan = self.plan.clone();
-            let server = Server { plan, link: link as usize, step: ServerStep::Length };
-            return fork(TaskSpec::new("server", server).group(2).memory(self.plan.footprint_kib, 0));
+            let server = Server {
+                plan,
+                link: link as usize,
+                step: ServerStep::Length,
+            };
+            return fork(
+                TaskSpec::new("server", server)
+                    .group(2)
+                    .memory(self.plan.footprint_kib, 0),
+            );
         }
         self.step = AcceptStep::Fork;
-        Action::Read { channel: self.plan.listen, bytes: 1, exact: true }
+        Action::Read {
+            channel: self.plan.listen,
+            bytes: 1,
+            exact: true,
+        }
     }
 }
 
@@ -303,11 +416,18 @@ impl Client {
         let link = &self.plan.links[self.link];
         *ctx.word(link.request) = self.op.request;
         *ctx.word(link.reply) = self.op.reply;
-        Action::Write { channel: link.requests, bytes: self.op.request }
+        Action::Write {
+            channel: link.requests,
+            bytes: self.op.request,
+        }
     }
 
     fn receive(&self, bytes: u64) -> Action {
-        Action::Read { channel: self.plan.links[self.link].replies, bytes, exact: true }
+        Action::Read {
+            channel: self.plan.links[self.link].replies,
+            bytes,
+            exact: true,
+        }
     }
 
     fn count(&self, ctx: &mut TaskCtx<'_>) {
@@ -327,7 +447,10 @@ impl Program for Client {
             ClientStep::Connect => {
                 self.step = ClientStep::Greet(0);
                 ctx.list(self.plan.backlog).push_back(self.link as u64);
-                Action::Write { channel: self.plan.listen, bytes: 1 }
+                Action::Write {
+                    channel: self.plan.listen,
+                    bytes: 1,
+                }
             }
             ClientStep::Greet(n) => {
                 self.step = ClientStep::Greet(n + 1);
@@ -388,12 +511,20 @@ impl Program for Server {
         match self.step {
             ServerStep::Length => {
                 self.step = ServerStep::Rest;
-                Action::Read { channel: link.requests, bytes: HEADER, exact: true }
+                Action::Read {
+                    channel: link.requests,
+                    bytes: HEADER,
+                    exact: true,
+                }
             }
             ServerStep::Rest => {
                 self.step = ServerStep::Work;
                 let bytes = *ctx.word(link.request) - HEADER;
-                Action::Read { channel: link.requests, bytes, exact: true }
+                Action::Read {
+                    channel: link.requests,
+                    bytes,
+                    exact: true,
+                }
             }
             ServerStep::Work => {
                 self.step = ServerStep::Reply;
@@ -401,7 +532,10 @@ impl Program for Server {
             }
             ServerStep::Reply => {
                 self.step = ServerStep::Length;
-                Action::Write { channel: link.replies, bytes: *ctx.word(link.reply) }
+                Action::Write {
+                    channel: link.replies,
+                    bytes: *ctx.word(link.reply),
+                }
             }
         }
     }
@@ -421,7 +555,9 @@ mod tests {
             let ran = run("tbench", &["clients=6", "runtime=10ms", "warmup=1ms"], seed);
             for ((from, to, by, sync), n) in ran.graph() {
                 match (from.as_str(), to.as_str(), by) {
-                    ("client", "server", By::Read) | ("server", "client", By::Read) => assert!(sync),
+                    ("client", "server", By::Read) | ("server", "client", By::Read) => {
+                        assert!(sync)
+                    }
                     ("client", "tbench_srv", By::Read) => assert!(sync && n <= 6),
                     ("tbench", "client", By::Sem) => assert_eq!(n, 6),
                     ("timer", "tbench", By::Timer) => {}
@@ -431,11 +567,20 @@ mod tests {
             let (clients, servers) = (ran.named("client"), ran.named("server"));
             assert_eq!((clients.len(), servers.len()), (6, 6));
             let acceptor = ran.named("tbench_srv")[0];
-            assert!(servers.iter().all(|s| ran.tasks[s.index()].parent == Some(acceptor)));
+            assert!(servers
+                .iter()
+                .all(|s| ran.tasks[s.index()].parent == Some(acceptor)));
             // The herd: all released by one semaphore operation, after a poll found everybody waiting.
-            let herd: Vec<Nanos> =
-                ran.wakes.iter().filter(|w| w.by == By::Sem).map(|w| w.at).collect();
-            assert!(herd.windows(2).all(|w| w[0] == w[1]) && herd[0] > 100 * MS, "{herd:?}");
+            let herd: Vec<Nanos> = ran
+                .wakes
+                .iter()
+                .filter(|w| w.by == By::Sem)
+                .map(|w| w.at)
+                .collect();
+            assert!(
+                herd.windows(2).all(|w| w[0] == w[1]) && herd[0] > 100 * MS,
+                "{herd:?}"
+            );
         }
     }
 
@@ -447,7 +592,10 @@ mod tests {
         let operations = ran.metric("operations");
         let payload = ran.metric("throughput_bytes_per_s") / 5;
         let mean = payload / operations;
-        assert!(operations > 50_000 && (5_000..6_000).contains(&mean), "{mean} of {operations}");
+        assert!(
+            operations > 50_000 && (5_000..6_000).contains(&mean),
+            "{mean} of {operations}"
+        );
     }
 
     // Goal: a mix that does not add up is refused.

@@ -22,7 +22,10 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "uperf",
     about: "pairs of threads in ping-pong over loopback TCP (the netperf profile)",
     figures: FIGURES,
-    aliases: &[Alias { name: "uperf-netperf", implies: &[] }],
+    aliases: &[Alias {
+        name: "uperf-netperf",
+        implies: &[],
+    }],
     published: &[Published::higher("throughput-normalized", "bytes_per_s")],
     make,
 };
@@ -30,21 +33,51 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     Figure {
         key: "threads",
-        kind: super::figures::Kind::PerCpus { cpus: 2, high: 100_000 },
+        kind: super::figures::Kind::PerCpus {
+            cpus: 2,
+            high: 100_000,
+        },
         meaning: "pairs of threads",
         source: "one pair for two CPUs",
     },
-    count("bytes", 90, (1, 65_536), "size of a message each way", "uperf's netperf.xml"),
-    time("client", 2_500, "mean CPU time of a client per exchange, besides the kernel's", "assumed: 2-5 us"),
-    time("server", 2_500, "mean CPU time of a server per exchange, besides the kernel's", "assumed: 2-5 us"),
-    time("warmup", 20 * MS, "time before the measurement, from the first fork", "assumed"),
-    span("runtime", 50 * MS, "measured time", "30 s in the profile; shorter here"),
+    count(
+        "bytes",
+        90,
+        (1, 65_536),
+        "size of a message each way",
+        "uperf's netperf.xml",
+    ),
+    time(
+        "client",
+        2_500,
+        "mean CPU time of a client per exchange, besides the kernel's",
+        "assumed: 2-5 us",
+    ),
+    time(
+        "server",
+        2_500,
+        "mean CPU time of a server per exchange, besides the kernel's",
+        "assumed: 2-5 us",
+    ),
+    time(
+        "warmup",
+        20 * MS,
+        "time before the measurement, from the first fork",
+        "assumed",
+    ),
+    span(
+        "runtime",
+        50 * MS,
+        "measured time",
+        "30 s in the profile; shorter here",
+    ),
     footprint("footprint_kib", 64),
 ];
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let pairs = args.get_u32("threads");
+    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
     let plan = Arc::new(Plan {
         bytes: args.get("bytes"),
         client: args.get("client"),
@@ -55,21 +88,31 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         exchanges: world.new_counter("exchanges"),
         latency: world.new_latency("exchange"),
         links: (0..pairs)
-            .map(|_| {
-                let spec = ChannelSpec::TCP_LOOPBACK;
-                (world.new_channel(spec), world.new_channel(spec))
-            })
+            .map(|_| (world.new_channel(tcp), world.new_channel(tcp)))
             .collect(),
     });
     let end = args.get("warmup") + args.get("runtime");
     let (for_clients, for_servers) = (plan.clone(), plan);
     let master = creator(pairs, end, move |n| {
-        let client = Client { plan: for_clients.clone(), link: n, began: 0, step: 0 };
-        TaskSpec::new("client", client).group(1).memory(for_clients.footprint_kib, 0)
+        let client = Client {
+            plan: for_clients.clone(),
+            link: n,
+            began: 0,
+            step: 0,
+        };
+        TaskSpec::new("client", client)
+            .group(1)
+            .memory(for_clients.footprint_kib, 0)
     });
     let slave = creator(pairs, end, move |n| {
-        let server = Server { plan: for_servers.clone(), link: n, step: 0 };
-        TaskSpec::new("server", server).group(2).memory(for_servers.footprint_kib, 0)
+        let server = Server {
+            plan: for_servers.clone(),
+            link: n,
+            step: 0,
+        };
+        TaskSpec::new("server", server)
+            .group(2)
+            .memory(for_servers.footprint_kib, 0)
     });
     Ok(Draft {
         world,
@@ -110,7 +153,11 @@ fn creator(
             made += 1;
             return fork(thread(made as usize - 1).thread());
         }
-        if ctx.now() < end { Action::SleepUntil(end) } else { Action::Exit }
+        if ctx.now() < end {
+            Action::SleepUntil(end)
+        } else {
+            Action::Exit
+        }
     }
 }
 
@@ -129,9 +176,16 @@ impl Program for Client {
             1 => Action::Barrier(self.plan.start),
             2 => {
                 self.began = ctx.now();
-                Action::Write { channel: to_server, bytes: self.plan.bytes }
+                Action::Write {
+                    channel: to_server,
+                    bytes: self.plan.bytes,
+                }
             }
-            3 => Action::Read { channel: to_client, bytes: self.plan.bytes, exact: true },
+            3 => Action::Read {
+                channel: to_client,
+                bytes: self.plan.bytes,
+                exact: true,
+            },
             _ => {
                 self.step = 1;
                 ctx.count(self.plan.bytes_done, 2 * self.plan.bytes);
@@ -154,9 +208,16 @@ impl Program for Server {
         let (to_server, to_client) = self.plan.links[self.link];
         self.step = self.step % 3 + 1;
         match self.step {
-            1 => Action::Read { channel: to_server, bytes: self.plan.bytes, exact: true },
+            1 => Action::Read {
+                channel: to_server,
+                bytes: self.plan.bytes,
+                exact: true,
+            },
             2 => Action::Compute(around(ctx.rng(), self.plan.server)),
-            _ => Action::Write { channel: to_client, bytes: self.plan.bytes },
+            _ => Action::Write {
+                channel: to_client,
+                bytes: self.plan.bytes,
+            },
         }
     }
 }
@@ -173,7 +234,9 @@ mod tests {
             let ran = run("uperf", &["threads=5", "warmup=0ms", "runtime=20ms"], seed);
             for ((from, to, by, sync), n) in ran.graph() {
                 match (from.as_str(), to.as_str(), by) {
-                    ("client", "server", By::Read) | ("server", "client", By::Read) => assert!(sync),
+                    ("client", "server", By::Read) | ("server", "client", By::Read) => {
+                        assert!(sync)
+                    }
                     ("client", "client", By::Barrier) => assert_eq!(n, 4),
                     ("timer", "uperf-master" | "uperf-slave", By::Timer) => {}
                     other => panic!("{other:?} does not happen in uperf"),
@@ -183,11 +246,18 @@ mod tests {
             assert_eq!(ran.metric("bytes"), exchanges * 180);
             let woken = ran.count_wakes("server", "client", By::Read);
             // A reply that is there before the client has gone to sleep wakes nobody.
-            assert!(exchanges > 1_000 && woken <= exchanges + 10, "{woken} {exchanges}");
+            assert!(
+                exchanges > 1_000 && woken <= exchanges + 10,
+                "{woken} {exchanges}"
+            );
             assert!(woken > exchanges * 9 / 10, "{woken} {exchanges}");
             let pairs = ran.named("client").into_iter().zip(ran.named("server"));
             for (client, server) in pairs {
-                let of = |who| ran.wakes.iter().filter(move |w| w.wakee == who && w.by != By::Barrier);
+                let of = |who| {
+                    ran.wakes
+                        .iter()
+                        .filter(move |w| w.wakee == who && w.by != By::Barrier)
+                };
                 assert!(of(client).all(|w| w.waker == Some(server)));
                 assert!(of(server).all(|w| w.waker == Some(client)));
             }

@@ -18,7 +18,9 @@ pub const SEC: Nanos = 1_000_000_000;
 
 /// A machine from an hwloc synthetic string.
 pub fn machine(shape: &str, costs: Costs) -> Machine {
-    let raw = Source::Synthetic(shape.into()).read().expect("a legal synthetic string");
+    let raw = Source::Synthetic(shape.into())
+        .read()
+        .expect("a legal synthetic string");
     Machine::new(Topology::build(&raw, 64).expect("a legal topology"), costs).expect("legal costs")
 }
 
@@ -46,7 +48,10 @@ pub fn workload(world: World, tasks: Vec<TaskSpec>, stop: Stop) -> Workload {
         tasks,
         stop,
         warmup: 0,
-        headline: Headline { metric: "events".into(), higher_is_better: false },
+        headline: Headline {
+            metric: "events".into(),
+            higher_is_better: false,
+        },
         limits: Vec::new(),
     }
 }
@@ -63,5 +68,8 @@ pub fn run(machine: Machine, workload: Workload, seed: u64) -> Result<Report, Si
 /// `actual` is within `percent` of `expected`.
 pub fn assert_near(what: &str, actual: f64, expected: f64, percent: f64) {
     let error = (actual - expected).abs() / expected.abs() * 100.0;
-    assert!(error <= percent, "{what}: {actual} instead of {expected}, {error:.2} % off");
+    assert!(
+        error <= percent,
+        "{what}: {actual} instead of {expected}, {error:.2} % off"
+    );
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::domains::{Domain, Level, Step};
 use super::fork::numa_imbalance;
-use super::stats::{GroupStats, GroupType, Groups};
 use super::state::{work, Fair};
+use super::stats::{GroupStats, GroupType, Groups};
 use crate::host::Host;
 use crate::ids::{Cpu, Id, Nanos};
 
@@ -126,7 +126,10 @@ impl Fair {
         loop {
             if !self.should_balance(host, &env) {
                 self.balanced(&env);
-                return Balanced { moved, go_on: false };
+                return Balanced {
+                    moved,
+                    go_on: false,
+                };
             }
             let Some(src) = self.find_busiest(host, &mut env) else {
                 self.balanced(&env);
@@ -242,10 +245,14 @@ impl Fair {
         let (mut util, mut crowded) = (0, false);
         for index in Groups::new(domain, step).order() {
             let local = index == step.local;
-            let stats =
-                self.balance_stats(host, domain, (step.domain, index), env.is_idle(), local, |c| {
-                    !env.skip.contains(&c)
-                });
+            let stats = self.balance_stats(
+                host,
+                domain,
+                (step.domain, index),
+                env.is_idle(),
+                local,
+                |c| !env.skip.contains(&c),
+            );
             picture.total_load += stats.load;
             picture.total_capacity += stats.capacity;
             util += stats.util;
@@ -304,7 +311,9 @@ impl Fair {
                 return false;
             }
         }
-        let Some((_, best)) = &picture.busiest else { return true };
+        let Some((_, best)) = &picture.busiest else {
+            return true;
+        };
         if stats.kind != best.kind {
             return stats.kind > best.kind;
         }
@@ -343,7 +352,8 @@ impl Fair {
                 || local.avg_load >= picture.average()
                 || 100 * busiest.avg_load <= domain.pct * local.avg_load;
         }
-        if local.kind == GroupType::HasSpare && self.siblings_differ(env, index, local, busiest) > 1 {
+        if local.kind == GroupType::HasSpare && self.siblings_differ(env, index, local, busiest) > 1
+        {
             return false;
         }
         if busiest.kind != GroupType::Overloaded {
@@ -422,7 +432,11 @@ impl Fair {
         if busiest.kind > GroupType::FullyBusy && !domain.share_llc {
             let spare = local.capacity.saturating_sub(local.util);
             // Somebody has a task too many; an idle CPU takes at least one.
-            return if spare == 0 && env.is_idle() { (Move::Tasks, 1) } else { (Move::Util, spare) };
+            return if spare == 0 && env.is_idle() {
+                (Move::Tasks, 1)
+            } else {
+                (Move::Util, spare)
+            };
         }
         let gap = if busiest.weight == 1 {
             busiest.nr.saturating_sub(local.nr)
@@ -450,7 +464,11 @@ impl Fair {
     fn find_busiest_queue(&self, env: &Env, index: usize) -> Option<Cpu> {
         let domain = env.domain().0;
         let mut best: Option<(u64, u64, Cpu)> = None; // value, per capacity, who
-        for &cpu in domain.groups[index].cpus.iter().filter(|c| !env.skip.contains(c)) {
+        for &cpu in domain.groups[index]
+            .cpus
+            .iter()
+            .filter(|c| !env.skip.contains(c))
+        {
             let rq = &self.cpu(cpu).rq;
             if rq.nr == 0 {
                 continue;
@@ -468,7 +486,11 @@ impl Fair {
                 Move::Tasks => u64::from(rq.nr),
                 Move::Misfit => self.cpu(cpu).misfit,
             };
-            let capacity = if env.what == Move::Load { rq.capacity } else { 1 };
+            let capacity = if env.what == Move::Load {
+                rq.capacity
+            } else {
+                1
+            };
             let wins = match best {
                 None => value > 0,
                 Some((most, per, _)) => value * per > most * capacity,

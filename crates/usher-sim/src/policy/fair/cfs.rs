@@ -36,8 +36,11 @@ fn preempts(times: &CfsTimes, a: &Task, b: &Task) -> i32 {
 pub fn slice(times: &CfsTimes, rq: &Rq, task: &Task) -> Nanos {
     let joining = !task.on_rq;
     let nr = u64::from(rq.nr) + u64::from(joining);
-    let period =
-        if nr > times.nr_latency { nr * times.min_granularity_ns } else { times.latency_ns };
+    let period = if nr > times.nr_latency {
+        nr * times.min_granularity_ns
+    } else {
+        times.latency_ns
+    };
     let total = rq.weight + if joining { task.weight } else { 0 };
     let slice = period * task.weight / total.max(1);
     if times.slice_floor {
@@ -147,7 +150,11 @@ pub fn pick(times: &CfsTimes, rq: &Rq, tasks: &Tasks) -> Option<TaskId> {
         chosen = second.filter(|&id| fair(id)).unwrap_or(first);
     }
     let buddy = |buddy: Option<TaskId>| buddy.filter(|&id| Some(id) != rq.curr && fair(id));
-    Some(buddy(rq.next_buddy).or(buddy(rq.last_buddy)).unwrap_or(chosen))
+    Some(
+        buddy(rq.next_buddy)
+            .or(buddy(rq.last_buddy))
+            .unwrap_or(chosen),
+    )
 }
 
 /// The chosen task becomes the current one.
@@ -166,7 +173,9 @@ pub fn set_next(rq: &mut Rq, tasks: &mut Tasks, id: TaskId, now: Nanos) {
 
 /// 6.1 tick: whether the current task's turn is over. Its time is accounted.
 pub fn tick(times: &CfsTimes, rq: &mut Rq, tasks: &Tasks) -> bool {
-    let (Some(id), true) = (rq.curr, rq.nr > 1) else { return false };
+    let (Some(id), true) = (rq.curr, rq.nr > 1) else {
+        return false;
+    };
     let curr = &tasks[id.index()];
     let slice = slice(times, rq, curr);
     let ran = curr.sum_exec - curr.picked_sum_exec;
@@ -175,7 +184,9 @@ pub fn tick(times: &CfsTimes, rq: &mut Rq, tasks: &Tasks) -> bool {
         (rq.next_buddy, rq.last_buddy, rq.skip_buddy) = (None, None, None);
         return true;
     }
-    let Some((&(first, _), _)) = rq.tree.first_key_value() else { return false };
+    let Some((&(first, _), _)) = rq.tree.first_key_value() else {
+        return false;
+    };
     ran >= times.min_granularity_ns && curr.vruntime - first > slice as i64
 }
 

@@ -64,7 +64,9 @@ impl Fair {
 
     pub(super) fn detach_avg(&mut self, host: &Host, id: TaskId, cpu: Cpu) {
         if self.task(id).attached {
-            self.cpus[cpu.index()].rq.detach_avg(&mut self.tasks, id, host.now());
+            self.cpus[cpu.index()]
+                .rq
+                .detach_avg(&mut self.tasks, id, host.now());
         }
     }
 
@@ -200,7 +202,9 @@ impl Fair {
         task.avg.load = task.avg.load * new / old.max(1);
         (task.class, task.weight) = (class, new);
         if attached {
-            self.cpus[cpu.index()].rq.attach_avg(&mut self.tasks, id, now);
+            self.cpus[cpu.index()]
+                .rq
+                .attach_avg(&mut self.tasks, id, now);
         }
         if !queued {
             return;

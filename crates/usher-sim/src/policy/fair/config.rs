@@ -100,7 +100,9 @@ impl EevdfTimes {
 
     /// For a machine of this size.
     pub fn scaled(self, nr_cpus: usize) -> EevdfTimes {
-        let slice_ns = self.fixed_slice_ns.unwrap_or(self.slice_ns * factor(nr_cpus));
+        let slice_ns = self
+            .fixed_slice_ns
+            .unwrap_or(self.slice_ns * factor(nr_cpus));
         EevdfTimes { slice_ns, ..self }
     }
 }
@@ -282,10 +284,17 @@ mod tests {
     // Method: F is 4 on 8 or more CPUs; the products are the constants stated there.
     #[test]
     fn times_scale_with_the_machine() {
-        assert_eq!([1, 2, 3, 4, 7, 8, 9, 4096].map(factor), [1, 2, 2, 3, 3, 4, 4, 4]);
+        assert_eq!(
+            [1, 2, 3, 4, 7, 8, 9, 4096].map(factor),
+            [1, 2, 2, 3, 3, 4, 4, 4]
+        );
         let cfs = CfsTimes::BASE.scaled(192);
         assert_eq!(
-            (cfs.latency_ns, cfs.min_granularity_ns, cfs.wakeup_granularity_ns),
+            (
+                cfs.latency_ns,
+                cfs.min_granularity_ns,
+                cfs.wakeup_granularity_ns
+            ),
             (24 * MS, 3 * MS, 4 * MS)
         );
         assert_eq!(EevdfTimes::BASE.scaled(16).slice_ns, 2_800_000);

@@ -33,7 +33,10 @@ impl Fair {
         env.skip.push(src);
         let (domain, step) = env.domain();
         let own = &domain.groups[step.local].set;
-        let left = domain.cpus.iter().any(|c| !own.contains(*c) && !env.skip.contains(c));
+        let left = domain
+            .cpus
+            .iter()
+            .any(|c| !own.contains(*c) && !env.skip.contains(c));
         (moved, left && moved == 0)
     }
 
@@ -47,7 +50,9 @@ impl Fair {
             if env.is_idle() && self.nr_running(src) <= 1 {
                 break;
             }
-            let Some(task) = self.cpu(src).rq.coldest() else { break };
+            let Some(task) = self.cpu(src).rq.coldest() else {
+                break;
+            };
             tries -= 1;
             host.charge(work::STAT_NS);
             if !self.can_migrate(host, env, task, src) || !self.wanted(env, task, src) {
@@ -108,7 +113,11 @@ impl Fair {
         if !allowed.contains(env.dst) {
             env.some_pinned = true;
             let (domain, step) = env.domain();
-            let other = domain.groups[step.local].cpus.iter().find(|c| allowed.contains(**c)).copied();
+            let other = domain.groups[step.local]
+                .cpus
+                .iter()
+                .find(|c| allowed.contains(**c))
+                .copied();
             if env.idle != IdleKind::NewlyIdle && !env.active && env.other_dst.is_none() {
                 env.other_dst = other;
             }
@@ -224,7 +233,9 @@ impl Fair {
 
     /// 6.5 `active_load_balance_cpu_stop`: the stopper has put the running task back, where it can be taken.
     pub(super) fn active_balance(&mut self, host: &mut Host, src: Cpu) {
-        let Some(dst) = self.cpu_mut(src).push_to.take() else { return };
+        let Some(dst) = self.cpu_mut(src).push_to.take() else {
+            return;
+        };
         if self.nr_running(src) == 0 {
             return;
         }
@@ -256,10 +267,21 @@ impl Fair {
         let misfit = match self.cpu(cpu).rq.curr {
             Some(curr) if host.task(curr).nr_allowed() > 1 => {
                 let task = self.task(curr);
-                let strongest = host.task(curr).allowed().iter().filter(|c| c.index() < self.cpus.len());
-                let most = strongest.map(|c| self.cpu(c).rq.capacity).max().unwrap_or(0);
+                let strongest = host
+                    .task(curr)
+                    .allowed()
+                    .iter()
+                    .filter(|c| c.index() < self.cpus.len());
+                let most = strongest
+                    .map(|c| self.cpu(c).rq.capacity)
+                    .max()
+                    .unwrap_or(0);
                 let small = self.cpu(cpu).rq.capacity < most;
-                if small && !self.fits(task.util_est(), cpu) { task.avg.load.max(1) } else { 0 }
+                if small && !self.fits(task.util_est(), cpu) {
+                    task.avg.load.max(1)
+                } else {
+                    0
+                }
             }
             _ => 0,
         };
@@ -271,7 +293,10 @@ impl Fair {
         let mine = self.cpu(cpu).rq.capacity;
         self.domains.asym[cpu.index()].is_some_and(|place| {
             let domain = self.domains.at(cpu, place).0;
-            domain.cpus.iter().any(|&c| greater(self.cpu(c).rq.capacity, mine))
+            domain
+                .cpus
+                .iter()
+                .any(|&c| greater(self.cpu(c).rq.capacity, mine))
         })
     }
 }

@@ -148,21 +148,39 @@ fn layers(machine: &Machine, rules: &Rules) -> Vec<Layer> {
     let n = machine.nr_cpu_numbers();
     let layer = |level, of: &dyn Fn(Cpu) -> CpuSet| {
         let mut span = vec![CpuSet::new(); n];
-        machine.cpus().iter().for_each(|&cpu| span[cpu.index()] = of(cpu));
+        machine
+            .cpus()
+            .iter()
+            .for_each(|&cpu| span[cpu.index()] = of(cpu));
         Layer { level, span }
     };
-    let core = |cpu| machine.core_cpus(machine.cpu(cpu).core).iter().copied().collect();
+    let core = |cpu| {
+        machine
+            .core_cpus(machine.cpu(cpu).core)
+            .iter()
+            .copied()
+            .collect()
+    };
     let mut out = vec![layer(Level::Smt, &core)];
     if rules.cluster && !topo.clusters().is_empty() {
-        out.push(layer(Level::Cluster, &|cpu| match topo[machine.cpu(cpu).cid].cluster {
-            Some(cluster) => topo.cpus_in(topo[cluster].cids).into_iter().collect(),
-            None => core(cpu),
-        }));
+        out.push(layer(
+            Level::Cluster,
+            &|cpu| match topo[machine.cpu(cpu).cid].cluster {
+                Some(cluster) => topo.cpus_in(topo[cluster].cids).into_iter().collect(),
+                None => core(cpu),
+            },
+        ));
     }
-    out.push(layer(Level::Mc, &|cpu| machine.llc_cpus(machine.cpu(cpu).llc).clone()));
-    out.push(layer(Level::Pkg, &|cpu| machine.node_cpus(machine.cpu(cpu).node).clone()));
+    out.push(layer(Level::Mc, &|cpu| {
+        machine.llc_cpus(machine.cpu(cpu).llc).clone()
+    }));
+    out.push(layer(Level::Pkg, &|cpu| {
+        machine.node_cpus(machine.cpu(cpu).node).clone()
+    }));
     for distance in distances(machine) {
-        out.push(layer(Level::Numa(distance), &|cpu| within(machine, machine.cpu(cpu).node, distance)));
+        out.push(layer(Level::Numa(distance), &|cpu| {
+            within(machine, machine.cpu(cpu).node, distance)
+        }));
     }
     out
 }
@@ -170,11 +188,18 @@ fn layers(machine: &Machine, rules: &Rules) -> Vec<Layer> {
 /// The distinct distances between nodes that have CPUs, ascending.
 fn distances(machine: &Machine) -> Vec<u32> {
     let topo = machine.topo();
-    let nodes: Vec<Node> =
-        topo.nodes_by_id().filter(|(_, info)| !info.cids.is_empty()).map(|(n, _)| n).collect();
-    let pairs = nodes.iter().flat_map(|&a| nodes.iter().map(move |&b| (a, b)));
-    let mut out: Vec<u32> =
-        pairs.filter(|(a, b)| a != b).map(|(a, b)| topo.distance(a, b)).collect();
+    let nodes: Vec<Node> = topo
+        .nodes_by_id()
+        .filter(|(_, info)| !info.cids.is_empty())
+        .map(|(n, _)| n)
+        .collect();
+    let pairs = nodes
+        .iter()
+        .flat_map(|&a| nodes.iter().map(move |&b| (a, b)));
+    let mut out: Vec<u32> = pairs
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| topo.distance(a, b))
+        .collect();
     out.sort_unstable();
     out.dedup();
     out
@@ -200,7 +225,12 @@ fn imb_numa_nr(layers: &[Layer], cpu: Cpu) -> Vec<u64> {
         }
         if layers[i - 1].level <= Level::Mc {
             let nr_llcs = weight(i) / weight(i - 1);
-            imb = if nr_llcs == 1 { weight(i) >> 3 } else { nr_llcs }.max(1);
+            imb = if nr_llcs == 1 {
+                weight(i) >> 3
+            } else {
+                nr_llcs
+            }
+            .max(1);
             let first_numa = (i..layers.len()).find(|&j| matches!(layers[j].level, Level::Numa(_)));
             imb_span = weight(first_numa.unwrap_or(i));
             out[i] = imb;
@@ -239,7 +269,8 @@ impl Domains {
                 };
                 let slot = owner.expect("a span holds its CPU").index();
                 let domain = *known[i][slot].get_or_insert_with(|| {
-                    out.all.push(make(machine, rules, layer.level, cpu, span, child, imb[i]));
+                    out.all
+                        .push(make(machine, rules, layer.level, cpu, span, child, imb[i]));
                     out.all.len() - 1
                 });
                 let groups = &out.all[domain].groups;
@@ -288,8 +319,10 @@ fn groups(
         let set = child.map_or_else(|| CpuSet::of(cpu), |c| c[cpu.index()].clone());
         set.iter().for_each(|c| covered.insert(c));
         // Overlapping groups: only CPUs that see this very group may balance for it.
-        let balancers: Vec<Cpu> =
-            set.iter().filter(|c| child.is_none_or(|s| s[c.index()] == set)).collect();
+        let balancers: Vec<Cpu> = set
+            .iter()
+            .filter(|c| child.is_none_or(|s| s[c.index()] == set))
+            .collect();
         let capacities = || set.iter().map(|c| u64::from(machine.cpu(c).capacity));
         let mut cores: Vec<_> = set.iter().map(|c| machine.cpu(c).core).collect();
         cores.sort_unstable();
@@ -323,7 +356,9 @@ fn make(
     let asym = span.iter().any(|c| capacity(c) != capacity(cpu));
     // Where capacities differ, and among distant nodes, siblings are not filled evenly.
     let below_is_numa = groups.iter().any(|g| {
-        g.cpus.iter().any(|&c| machine.cpu(c).node != machine.cpu(g.cpus[0]).node)
+        g.cpus
+            .iter()
+            .any(|&c| machine.cpu(c).node != machine.cpu(g.cpus[0]).node)
     });
     if asym || below_is_numa {
         groups.iter_mut().for_each(|g| g.prefer_sibling = false);

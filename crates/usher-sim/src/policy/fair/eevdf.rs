@@ -116,7 +116,11 @@ fn place(times: &EevdfTimes, rq: &Rq, tasks: &mut Tasks, id: TaskId, why: Join) 
         task.deadline += task.vruntime;
         return;
     }
-    let request = if why == Join::Fork { task.slice / 2 } else { task.slice };
+    let request = if why == Join::Fork {
+        task.slice / 2
+    } else {
+        task.slice
+    };
     task.deadline = task.vruntime + to_virtual(request, task.weight);
 }
 
@@ -199,7 +203,10 @@ pub fn put_prev(rq: &mut Rq, tasks: &mut Tasks, id: TaskId) {
 
 /// The eligible waiting task with the earliest deadline.
 fn earliest(rq: &Rq, sums: (i128, i128)) -> Option<Waiter> {
-    rq.tree.values().find(|w| is_eligible_at(rq, sums, w.vruntime)).copied()
+    rq.tree
+        .values()
+        .find(|w| is_eligible_at(rq, sums, w.vruntime))
+        .copied()
 }
 
 /// 6.2 pick: who runs next, among the waiting tasks and the current one, if any. The current task, or the
@@ -212,13 +219,17 @@ pub fn pick(times: &EevdfTimes, rq: &Rq, tasks: &Tasks) -> Option<TaskId> {
     let eligible = |id: &TaskId| is_eligible_at(rq, sums, tasks[id.index()].vruntime);
     let curr = rq.curr.filter(eligible);
     if times.run_to_parity && rq.protected {
-        let prev = rq.prev.filter(|&p| rq.curr.is_none() && waits_here(rq, tasks, p));
+        let prev = rq
+            .prev
+            .filter(|&p| rq.curr.is_none() && waits_here(rq, tasks, p));
         if let Some(holder) = curr.or_else(|| prev.filter(eligible)) {
             return Some(holder);
         }
     }
     match (curr, earliest(rq, sums)) {
-        (Some(c), Some(b)) if tasks[c.index()].deadline >= tasks[b.id.index()].deadline => Some(b.id),
+        (Some(c), Some(b)) if tasks[c.index()].deadline >= tasks[b.id.index()].deadline => {
+            Some(b.id)
+        }
         (Some(c), _) => Some(c),
         // Somebody is always at or below the average.
         (None, best) => best.map(|b| b.id),

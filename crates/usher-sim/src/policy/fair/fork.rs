@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::config::NumaFork;
 use super::domains::{Domain, Step};
 use super::reason::Reason;
-use super::stats::{GroupStats, GroupType, Groups};
 use super::state::{work, Fair};
+use super::stats::{GroupStats, GroupType, Groups};
 use crate::coherence::Access;
 use crate::host::Host;
 use crate::ids::{Cpu, Id, Nanos, TaskId};
@@ -32,7 +32,8 @@ impl Fair {
         while let Some(at) = place {
             let (domain, step) = domains.at(cpu, at);
             let idlest = self.find_idlest_group(host, domain, step, wake.task, cpu);
-            let found = idlest.map(|g| self.find_idlest_cpu(host, &domain.groups[g].cpus, wake.task, cpu));
+            let found =
+                idlest.map(|g| self.find_idlest_cpu(host, &domain.groups[g].cpus, wake.task, cpu));
             match found {
                 Some(better) if better != cpu => {
                     (cpu, new) = (better, better);
@@ -51,7 +52,9 @@ impl Fair {
 
     fn highest_near(&self, cpu: Cpu) -> Option<usize> {
         let chain = &self.domains.chain[cpu.index()];
-        (0..chain.len()).rev().find(|&place| self.domains.at(cpu, place).0.near)
+        (0..chain.len())
+            .rev()
+            .find(|&place| self.domains.at(cpu, place).0.near)
     }
 
     /// The highest domain of a CPU with less weight than the one that was searched.
@@ -91,7 +94,9 @@ impl Fair {
         }
         let (index, other) = idlest?;
         // The own group may be out of bounds for the task.
-        let Some(local) = local else { return Some(index) };
+        let Some(local) = local else {
+            return Some(index);
+        };
         let go = match local.kind.cmp(&other.kind) {
             std::cmp::Ordering::Less => false,
             std::cmp::Ordering::Greater => true,
@@ -137,9 +142,16 @@ impl Fair {
         (local, other): (&GroupStats, &GroupStats),
     ) -> bool {
         // 2.2: fork hints.
-        let hint = if self.cfg.hints.fork { host.task(task).hint() } else { Hint::NONE };
+        let hint = if self.cfg.hints.fork {
+            host.task(task).hint()
+        } else {
+            Hint::NONE
+        };
         let (affine, spread) = (hint.has(Hint::FORK_AFFINE), hint.has(Hint::FORK_SPREAD));
-        if domain.numa && !affine && !spread && self.numa_keeps(host, domain, step, task, local, other)
+        if domain.numa
+            && !affine
+            && !spread
+            && self.numa_keeps(host, domain, step, task, local, other)
         {
             return false;
         }
@@ -169,7 +181,10 @@ impl Fair {
             NumaFork::AnyIdle => local.idle_cpus > 0,
             NumaFork::Imbalance => {
                 let allowed = host.task(task).allowed();
-                let usable = domain.groups[step.local].cpus.iter().filter(|&&c| allowed.contains(c));
+                let usable = domain.groups[step.local]
+                    .cpus
+                    .iter()
+                    .filter(|&&c| allowed.contains(c));
                 let limit = domain.imb_numa_nr.min(usable.count() as u64);
                 let gap = local.idle_cpus.abs_diff(other.idle_cpus);
                 numa_imbalance(gap, local.nr + 1, limit) == 0
@@ -196,8 +211,8 @@ impl Fair {
             }
             if self.is_idle(cpu) {
                 let (exit, since) = (host.idle_exit_ns(cpu), self.cpu(cpu).idle_stamp);
-                let better = shallowest
-                    .is_none_or(|(e, s, _)| exit < e || (exit == e && since > s));
+                let better =
+                    shallowest.is_none_or(|(e, s, _)| exit < e || (exit == e && since > s));
                 if better {
                     shallowest = Some((exit, since, cpu));
                 }
@@ -208,7 +223,10 @@ impl Fair {
                 }
             }
         }
-        shallowest.map(|(_, _, cpu)| cpu).or(least.map(|(_, cpu)| cpu)).unwrap_or(this)
+        shallowest
+            .map(|(_, _, cpu)| cpu)
+            .or(least.map(|(_, cpu)| cpu))
+            .unwrap_or(this)
     }
 }
 

@@ -40,7 +40,9 @@ impl LlcShared {
         nr_cpu_numbers: usize,
     ) -> LlcShared {
         let bytes = HEADER_BYTES + nr_cpu_numbers.div_ceil(8);
-        let lines = (0..bytes.div_ceil(64)).map(|_| host.new_line(class, Some(home))).collect();
+        let lines = (0..bytes.div_ceil(64))
+            .map(|_| host.new_line(class, Some(home)))
+            .collect();
         let weight = cpus.len() as u32;
         LlcShared {
             cpus: cpus.clone(),

@@ -39,7 +39,11 @@ impl Fair {
         }
         if host.now() >= self.cpu(cpu).next_balance {
             self.decay_blocked(host, cpu);
-            let idle = if self.is_idle(cpu) { IdleKind::Idle } else { IdleKind::Busy };
+            let idle = if self.is_idle(cpu) {
+                IdleKind::Idle
+            } else {
+                IdleKind::Busy
+            };
             self.rebalance_domains(host, cpu, idle);
         }
     }
@@ -71,7 +75,11 @@ impl Fair {
             if now >= self.cpu(cpu).sds[place].last_balance + interval {
                 let result = self.load_balance(host, cpu, place, idle);
                 if result.moved > 0 {
-                    idle = if self.is_idle(cpu) { IdleKind::Idle } else { IdleKind::Busy };
+                    idle = if self.is_idle(cpu) {
+                        IdleKind::Idle
+                    } else {
+                        IdleKind::Busy
+                    };
                 }
                 go_on = result.go_on;
                 self.sd_mut(cpu, place).last_balance = now;
@@ -131,7 +139,12 @@ impl Fair {
             self.nohz.next_balance = host.now() + self.tick_ns;
         }
         host.access(self.nohz.line, Access::Read);
-        let Some(helper) = self.nohz.idle.iter().find(|&c| c != from && self.is_idle(c)) else {
+        let Some(helper) = self
+            .nohz
+            .idle
+            .iter()
+            .find(|&c| c != from && self.is_idle(c))
+        else {
             return;
         };
         if std::mem::replace(&mut self.cpu_mut(helper).kicked, true) {
@@ -199,11 +212,21 @@ impl Fair {
                 self.expect_balance(cpu, place);
                 break;
             }
-            let Some(weight) = self.roll_dice(host, cpu, place) else { continue };
+            let Some(weight) = self.roll_dice(host, cpu, place) else {
+                continue;
+            };
             let at = host.now();
-            let moved = self.load_balance(host, cpu, place, IdleKind::NewlyIdle).moved;
+            let moved = self
+                .load_balance(host, cpu, place, IdleKind::NewlyIdle)
+                .moved;
             let cost = host.now() - at;
-            self.note_newidle(host.now(), cpu, place, cost, if moved > 0 { weight } else { 0 });
+            self.note_newidle(
+                host.now(),
+                cpu,
+                place,
+                cost,
+                if moved > 0 { weight } else { 0 },
+            );
             spent += cost;
             self.expect_balance(cpu, place);
             if moved > 0 || self.nr_running(cpu) > 0 || self.cpu(cpu).pending > 0 {

@@ -168,12 +168,20 @@ impl Avg {
         // update.
         let floor = MAX_SUM - PERIOD;
         self.load = self.load.saturating_sub(task.load);
-        self.load_sum = self.load_sum.saturating_sub(task.load_sum * weight).max(self.load * floor);
+        self.load_sum = self
+            .load_sum
+            .saturating_sub(task.load_sum * weight)
+            .max(self.load * floor);
         self.runnable = self.runnable.saturating_sub(task.runnable);
-        self.runnable_sum =
-            self.runnable_sum.saturating_sub(task.runnable_sum).max(self.runnable * floor);
+        self.runnable_sum = self
+            .runnable_sum
+            .saturating_sub(task.runnable_sum)
+            .max(self.runnable * floor);
         self.util = self.util.saturating_sub(task.util);
-        self.util_sum = self.util_sum.saturating_sub(task.util_sum).max(self.util * floor);
+        self.util_sum = self
+            .util_sum
+            .saturating_sub(task.util_sum)
+            .max(self.util * floor);
     }
 }
 
@@ -188,7 +196,10 @@ mod tests {
     // Method: the published first entries of the kernel's table, the half-life, and monotony.
     #[test]
     fn decay_halves_in_32_periods() {
-        assert_eq!(POWERS[..4], [0xffff_ffff, 0xfa83_b2da, 0xf525_7d14, 0xefe4_b99a]);
+        assert_eq!(
+            POWERS[..4],
+            [0xffff_ffff, 0xfa83_b2da, 0xf525_7d14, 0xefe4_b99a]
+        );
         assert_eq!(decay(1 << 40, 32), decay(1 << 39, 0));
         assert_eq!(decay(1000, 64), 249);
         assert!((0..100).all(|n| decay(1 << 50, n + 1) < decay(1 << 50, n)));
@@ -257,8 +268,12 @@ mod tests {
         queue.settle(1);
         let before = queue;
         let mut tasks = [(1024, 512), (335, 1024)].map(|(weight, level)| {
-            let avg =
-                Avg { load: weight * level / 1024, runnable: level, util: level, ..Avg::default() };
+            let avg = Avg {
+                load: weight * level / 1024,
+                runnable: level,
+                util: level,
+                ..Avg::default()
+            };
             (weight, avg)
         });
         for (weight, task) in &mut tasks {
@@ -267,7 +282,10 @@ mod tests {
         assert_eq!(queue.util, before.util + 512 + 1024);
         assert_eq!(queue.load, before.load + 512 + 335);
         queue.settle(1);
-        assert!(queue.util.abs_diff(before.util + 1536) <= 2, "sums and averages agree");
+        assert!(
+            queue.util.abs_diff(before.util + 1536) <= 2,
+            "sums and averages agree"
+        );
         for (weight, task) in &tasks {
             queue.detach(task, *weight);
         }

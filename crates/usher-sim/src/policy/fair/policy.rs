@@ -39,7 +39,9 @@ impl Fair {
     fn select_affinity(&mut self, host: &Host, wake: &WakeInfo) -> (Cpu, Reason) {
         let online = host.machine().online();
         let allowed = host.task(wake.task).allowed();
-        let next = online.iter_wrap(Cpu(self.rotor.0 + 1)).find(|&c| allowed.contains(c));
+        let next = online
+            .iter_wrap(Cpu(self.rotor.0 + 1))
+            .find(|&c| allowed.contains(c));
         self.rotor = next.unwrap_or(wake.prev);
         (self.rotor, Reason::Affinity)
     }
@@ -71,7 +73,9 @@ impl Fair {
 
     fn put_prev_rt(&mut self, task: TaskId, cpu: Cpu, why: StopWhy) {
         let state = self.cpu_mut(cpu);
-        let Some((_, prio, _)) = state.rt.curr.take() else { return };
+        let Some((_, prio, _)) = state.rt.curr.take() else {
+            return;
+        };
         if why.is_runnable() {
             state.rt.push(task, prio, why == StopWhy::Preempted);
         }
@@ -80,8 +84,13 @@ impl Fair {
     fn tick_rt(&mut self, host: &mut Host, cpu: Cpu) {
         let now = host.now();
         let state = self.cpu_mut(cpu);
-        let Some((task, prio, since)) = state.rt.curr else { return };
-        let round_robin = matches!(host.task(task).class(), crate::program::Class::RoundRobin { .. });
+        let Some((task, prio, since)) = state.rt.curr else {
+            return;
+        };
+        let round_robin = matches!(
+            host.task(task).class(),
+            crate::program::Class::RoundRobin { .. }
+        );
         let over = now.saturating_sub(since) >= rt_above::SLICE_NS;
         if round_robin && over && state.rt.top_waiting() == prio {
             host.resched(cpu);
@@ -120,7 +129,10 @@ impl Policy for Fair {
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
         if let Some(cpu) = self.still_queued(host, wake.task) {
-            return Placement { cpu, reason: Reason::Delayed as u16 };
+            return Placement {
+                cpu,
+                reason: Reason::Delayed as u16,
+            };
         }
         let rt = self.task(wake.task).is_rt();
         let (mut cpu, mut reason) = match wake.kind {
@@ -135,7 +147,10 @@ impl Policy for Fair {
         if wake.kind == WakeKind::Wake && reason == Reason::Busy {
             host.count(self.counters.stacked, 1);
         }
-        Placement { cpu, reason: reason as u16 }
+        Placement {
+            cpu,
+            reason: reason as u16,
+        }
     }
 
     /// 6.3 TTWU_QUEUE: across LLCs; 5.19 and later also to a CPU with nothing to run.

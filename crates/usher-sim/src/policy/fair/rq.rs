@@ -124,15 +124,21 @@ impl Rq {
     pub(super) fn unaccount(&mut self, tasks: &mut Tasks, id: TaskId) {
         self.unlink(tasks, id);
         let task = &mut tasks[id.index()];
-        debug_assert!(task.on_rq && task.cpu == self.cpu, "task {id} is not queued here");
+        debug_assert!(
+            task.on_rq && task.cpu == self.cpu,
+            "task {id} is not queued here"
+        );
         task.on_rq = false;
         self.nr -= 1;
         self.weight -= task.weight;
         self.nr_idle_policy -= u32::from(task.is_idle_policy());
         self.util_est -= task.est();
-        for buddy in
-            [&mut self.next_buddy, &mut self.last_buddy, &mut self.skip_buddy, &mut self.prev]
-        {
+        for buddy in [
+            &mut self.next_buddy,
+            &mut self.last_buddy,
+            &mut self.skip_buddy,
+            &mut self.prev,
+        ] {
             if *buddy == Some(id) {
                 *buddy = None;
             }
@@ -161,13 +167,22 @@ impl Rq {
         let task = &mut tasks[id.index()];
         task.key = (key, self.arrivals);
         self.arrivals += 1;
-        self.tree.insert(task.key, Waiter { id, vruntime: task.vruntime });
+        self.tree.insert(
+            task.key,
+            Waiter {
+                id,
+                vruntime: task.vruntime,
+            },
+        );
     }
 
     /// Takes a task out of the tree.
     pub(super) fn remove(&mut self, tasks: &Tasks, id: TaskId) {
         let found = self.tree.remove(&tasks[id.index()].key);
-        debug_assert!(found.is_some_and(|w| w.id == id), "task {id} does not wait here");
+        debug_assert!(
+            found.is_some_and(|w| w.id == id),
+            "task {id} does not wait here"
+        );
     }
 
     // ---- the list by how recently tasks ran ----
@@ -304,7 +319,10 @@ impl Rq {
         let mut at = self.newest;
         while at != NOBODY {
             let task = &tasks[at as usize];
-            assert!(task.on_rq && task.cpu == self.cpu && task.newer == last, "task {at}: list");
+            assert!(
+                task.on_rq && task.cpu == self.cpu && task.newer == last,
+                "task {at}: list"
+            );
             weight += task.weight;
             delayed += u32::from(task.delayed);
             est += task.est();
@@ -312,10 +330,17 @@ impl Rq {
             (last, at) = (at, task.older);
         }
         assert_eq!((seen, last), (self.nr, self.oldest), "list length and end");
-        assert_eq!((weight, delayed), (self.weight, self.nr_delayed), "weight, delayed");
+        assert_eq!(
+            (weight, delayed),
+            (self.weight, self.nr_delayed),
+            "weight, delayed"
+        );
         assert_eq!(est, self.util_est, "estimated utilisation");
         let in_tree = self.tree.len() as u32 + u32::from(self.curr.is_some());
         assert_eq!(in_tree, self.nr, "tree and current task");
-        assert!(!self.curr.is_some_and(|c| self.waiting().any(|id| id == c)), "current is queued");
+        assert!(
+            !self.curr.is_some_and(|c| self.waiting().any(|id| id == c)),
+            "current is queued"
+        );
     }
 }

@@ -35,7 +35,9 @@ impl RtQueue {
 
     /// The highest priority that waits or runs; 0 for none.
     pub fn top(&self) -> u8 {
-        self.curr.map_or(0, |(_, prio, _)| prio).max(self.top_waiting())
+        self.curr
+            .map_or(0, |(_, prio, _)| prio)
+            .max(self.top_waiting())
     }
 
     /// The highest priority that waits; 0 for none.
@@ -46,13 +48,19 @@ impl RtQueue {
     /// A task waits: at the head of its priority if it was `preempted`, else at the end.
     pub fn push(&mut self, task: TaskId, prio: u8, preempted: bool) {
         self.arrivals += 1;
-        let place = if preempted { -self.arrivals } else { self.arrivals };
+        let place = if preempted {
+            -self.arrivals
+        } else {
+            self.arrivals
+        };
         self.waiting.insert((99 - prio.min(99), place), task);
     }
 
     /// Takes out who runs next.
     pub fn pop(&mut self) -> Option<(TaskId, u8)> {
-        self.waiting.pop_first().map(|((key, _), task)| (task, 99 - key))
+        self.waiting
+            .pop_first()
+            .map(|((key, _), task)| (task, 99 - key))
     }
 
     /// Takes out a task that waits. Returns whether it did.
@@ -77,7 +85,9 @@ mod tests {
         }
         assert_eq!((queue.top(), queue.nr()), (9, 4));
         assert!(queue.remove(TaskId(1)) && !queue.remove(TaskId(1)));
-        let order: Vec<u32> = std::iter::from_fn(|| queue.pop()).map(|(task, _)| task.0).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| queue.pop())
+            .map(|(task, _)| task.0)
+            .collect();
         assert_eq!(order, [2, 4, 3]);
     }
 }

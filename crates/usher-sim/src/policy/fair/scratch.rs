@@ -14,7 +14,8 @@ impl Scratch {
     /// Becomes what is in both sets.
     pub fn load(&mut self, a: &CpuSet, b: &CpuSet) {
         self.words.clear();
-        self.words.extend(a.words().iter().zip(b.words()).map(|(a, b)| a & b));
+        self.words
+            .extend(a.words().iter().zip(b.words()).map(|(a, b)| a & b));
     }
 
     /// Keeps only what is in this set, too.
@@ -36,7 +37,9 @@ impl Scratch {
     /// Whether a CPU is in it.
     #[inline]
     pub fn contains(&self, cpu: Cpu) -> bool {
-        self.words.get((cpu.0 / 64) as usize).is_some_and(|w| w >> (cpu.0 % 64) & 1 == 1)
+        self.words
+            .get((cpu.0 / 64) as usize)
+            .is_some_and(|w| w >> (cpu.0 % 64) & 1 == 1)
     }
 
     /// The lowest CPU in it that is not below `from`.
@@ -80,7 +83,11 @@ pub struct Walk {
 impl Walk {
     /// Begins at this CPU number.
     pub fn from(start: u32) -> Walk {
-        Walk { start, at: start, wrapped: false }
+        Walk {
+            start,
+            at: start,
+            wrapped: false,
+        }
     }
 }
 
@@ -98,7 +105,11 @@ mod tests {
         for start in 0..140 {
             let mut walk = Walk::from(start);
             let seen: Vec<Cpu> = std::iter::from_fn(|| scratch.step(&mut walk)).collect();
-            assert_eq!(seen, set.iter_wrap(Cpu(start)).collect::<Vec<_>>(), "from {start}");
+            assert_eq!(
+                seen,
+                set.iter_wrap(Cpu(start)).collect::<Vec<_>>(),
+                "from {start}"
+            );
         }
         let mut walk = Walk::from(64);
         assert_eq!(scratch.step(&mut walk), Some(Cpu(64)));

@@ -33,10 +33,18 @@ impl Fair {
         prev: Cpu,
         target: Cpu,
     ) -> (Cpu, Reason) {
-        let util = if self.asym { self.task(task).util_est() } else { 0 };
+        let util = if self.asym {
+            self.task(task).util_est()
+        } else {
+            0
+        };
         let fits = |fair: &Fair, cpu: Cpu| !fair.asym || fair.fits(util, cpu);
         if fits(self, target) && self.probe(host, target) {
-            let reason = if target == prev { Reason::PrevIdle } else { Reason::TargetIdle };
+            let reason = if target == prev {
+                Reason::PrevIdle
+            } else {
+                Reason::TargetIdle
+            };
             return (target, reason);
         }
         let near = |fair: &Fair, cpu: Cpu| cpu != target && fair.same_llc(cpu, target);
@@ -131,8 +139,15 @@ impl Fair {
     ) -> Option<Cpu> {
         let this = host.this_cpu();
         let place = self.domains.llc[this.index()]?;
-        let span = self.domains.at(target, self.domains.llc[target.index()]?).0.weight();
-        let (avg_idle, cost) = (self.cpu(this).avg_idle / 512, self.scan_cost(this, place) + 1);
+        let span = self
+            .domains
+            .at(target, self.domains.llc[target.index()]?)
+            .0
+            .weight();
+        let (avg_idle, cost) = (
+            self.cpu(this).avg_idle / 512,
+            self.scan_cost(this, place) + 1,
+        );
         let worth = span * avg_idle;
         let mut nr = if worth > 4 * cost { worth / cost } else { 4 };
         let at = host.now();
@@ -203,7 +218,10 @@ impl Fair {
     ) -> Option<(Cpu, Reason)> {
         let mut budget = self.budget(host, target)?;
         self.load_candidates(host, task, target, true);
-        let mut pass = Pass { cores, thread: None };
+        let mut pass = Pass {
+            cores,
+            thread: None,
+        };
         if self.cfg.cluster_first {
             let found = self.scan_cluster(host, target, &mut pass, &mut budget, probes);
             if let Scan::Over(result) = found {
@@ -220,7 +238,8 @@ impl Fair {
             self.set_idle_cores(host, target, false);
         }
         let thread = pass.thread?;
-        self.mask_claim(host, thread).then_some((thread, Reason::IdleCpu))
+        self.mask_claim(host, thread)
+            .then_some((thread, Reason::IdleCpu))
     }
 
     /// 6.3, 6.8 and later: the CPUs that share the target's L2 come first.
@@ -234,7 +253,9 @@ impl Fair {
     ) -> Scan {
         let machine = host.machine().clone();
         let topo = machine.topo();
-        let Some(cluster) = topo[machine.cpu(target).cid].cluster else { return Scan::GoOn };
+        let Some(cluster) = topo[machine.cpu(target).cid].cluster else {
+            return Scan::GoOn;
+        };
         let cpus = topo.cpus_in(topo[cluster].cids);
         let start = cpus.partition_point(|&c| c <= target);
         for &cpu in cpus[start..].iter().chain(&cpus[..start]) {
@@ -307,7 +328,10 @@ impl Fair {
     /// Loads the CPUs to search into the scratch set: those of the target's LLC that the task may use;
     /// 1.3: of these, if the search is one that the mask is for, those that are marked.
     fn load_candidates(&mut self, host: &mut Host, task: TaskId, target: Cpu, masked: bool) {
-        let domain = self.domains.llc_of(target).expect("the target has an LLC domain");
+        let domain = self
+            .domains
+            .llc_of(target)
+            .expect("the target has an LLC domain");
         self.scratch.load(&domain.set, host.task(task).allowed());
         if masked && self.cfg.llc_mask != LlcMask::Off {
             let llc = &self.llcs[self.llc_of[target.index()] as usize];
@@ -367,7 +391,14 @@ impl Fair {
         host.note_search(probes, host.now() - at, best.is_some());
         host.charge(work::PROBE_NS);
         let cpu = best.map_or(target, |(_, cpu)| cpu);
-        Some((cpu, if best.is_some() { Reason::Capacity } else { Reason::Busy }))
+        Some((
+            cpu,
+            if best.is_some() {
+                Reason::Capacity
+            } else {
+                Reason::Busy
+            },
+        ))
     }
 }
 

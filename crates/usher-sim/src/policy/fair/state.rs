@@ -197,7 +197,12 @@ impl Fair {
             cluster: self.cfg.cluster_first,
         };
         self.domains = Arc::new(Domains::new(&machine, &rules));
-        self.imbalanced = self.domains.all.iter().map(|d| vec![false; d.groups.len()]).collect();
+        self.imbalanced = self
+            .domains
+            .all
+            .iter()
+            .map(|d| vec![false; d.groups.len()])
+            .collect();
         self.nr_cpus = machine.cpus().len();
         self.class = match self.cfg.class {
             Class::Cfs(times) => Class::Cfs(times.scaled(self.nr_cpus)),
@@ -280,9 +285,16 @@ impl Fair {
         for llc in 0..machine.topo().llcs().len() {
             let llc = crate::ids::Llc::from_index(llc);
             let cpus = machine.llc_cpus(llc);
-            cpus.iter().for_each(|c| self.llc_of[c.index()] = self.llcs.len() as u32);
+            cpus.iter()
+                .for_each(|c| self.llc_of[c.index()] = self.llcs.len() as u32);
             let home = machine.topo()[llc].node;
-            self.llcs.push(LlcShared::new(host, class, home, cpus, machine.nr_cpu_numbers()));
+            self.llcs.push(LlcShared::new(
+                host,
+                class,
+                home,
+                cpus,
+                machine.nr_cpu_numbers(),
+            ));
         }
     }
 

@@ -118,7 +118,10 @@ pub(super) struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     pub fn new(domain: &'a Domain, step: Step) -> Self {
-        Groups { domain, local: step.local }
+        Groups {
+            domain,
+            local: step.local,
+        }
     }
 
     /// Indices of the groups, the own one first.
@@ -199,8 +202,7 @@ impl Fair {
         }
         host.charge(group.cpus.len() as u64 * work::STAT_NS + work::GROUP_NS);
         let imbalanced = self.imbalanced[domain_index][index];
-        let smt =
-            self.cfg.smt_balance && !local && dst_idle && group.is_smt && stats.nr_fair > 1;
+        let smt = self.cfg.smt_balance && !local && dst_idle && group.is_smt && stats.nr_fair > 1;
         stats.classify(domain.pct, imbalanced, smt);
         stats
     }

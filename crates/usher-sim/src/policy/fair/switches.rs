@@ -9,10 +9,22 @@ use crate::policy::Policy;
 
 /// What may be switched on: name, what it does.
 pub const SWITCHES: &[(&str, &str)] = &[
-    ("llc-idle-mask", "proposal 0 as posted (v2): set when the tick stops, cleared at a busy tick"),
-    ("llc-idle-mask-v3", "proposal 0, v3 to v8: set at every idle entry"),
-    ("llc-idle-mask-claim", "v3, and who takes an idle CPU clears its bit"),
-    ("hints", "proposal 1 as posted: fork and wake hints, and the balancer's exception"),
+    (
+        "llc-idle-mask",
+        "proposal 0 as posted (v2): set when the tick stops, cleared at a busy tick",
+    ),
+    (
+        "llc-idle-mask-v3",
+        "proposal 0, v3 to v8: set at every idle entry",
+    ),
+    (
+        "llc-idle-mask-claim",
+        "v3, and who takes an idle CPU clears its bit",
+    ),
+    (
+        "hints",
+        "proposal 1 as posted: fork and wake hints, and the balancer's exception",
+    ),
     ("fork-hints", "the fork hints of proposal 1"),
     ("wake-hints", "the wake hints of proposal 1"),
     ("hint-balance", "the balancer's exception of proposal 1"),
@@ -24,7 +36,13 @@ fn turn_on(cfg: &mut Config, switch: &str) -> bool {
         "llc-idle-mask" => cfg.llc_mask = LlcMask::TickStop,
         "llc-idle-mask-v3" => cfg.llc_mask = LlcMask::IdleEntry,
         "llc-idle-mask-claim" => cfg.llc_mask = LlcMask::Claim,
-        "hints" => cfg.hints = Hints { fork: true, wake: true, balance: true },
+        "hints" => {
+            cfg.hints = Hints {
+                fork: true,
+                wake: true,
+                balance: true,
+            }
+        }
         "fork-hints" => cfg.hints.fork = true,
         "wake-hints" => cfg.hints.wake = true,
         "hint-balance" => cfg.hints.balance = true,
@@ -90,7 +108,10 @@ pub fn build(base: Config, name: &str, params: &mut Params) -> Result<Box<dyn Po
         let ns = params.duration(key, 0)?;
         if ns > 100_000 * MS {
             let what = "must be at most 100s".into();
-            return Err(SimError::Parameter { key: key.into(), what });
+            return Err(SimError::Parameter {
+                key: key.into(),
+                what,
+            });
         }
         Ok((ns > 0).then_some(ns))
     };
@@ -104,8 +125,10 @@ pub fn build(base: Config, name: &str, params: &mut Params) -> Result<Box<dyn Po
             });
         }
         Class::Eevdf(times) => {
-            cfg.class =
-                Class::Eevdf(EevdfTimes { fixed_slice_ns: fixed("base_slice")?, ..times });
+            cfg.class = Class::Eevdf(EevdfTimes {
+                fixed_slice_ns: fixed("base_slice")?,
+                ..times
+            });
         }
     }
     Ok(Fair::boxed(cfg))
@@ -119,15 +142,29 @@ mod tests {
     // Method: parts of proposal 1 one by one; typos.
     #[test]
     fn switches_add_up() {
-        let parts = configure(Config::cfs60(), "cfs-6.0+fork-hints+wake-hints+hint-balance");
+        let parts = configure(
+            Config::cfs60(),
+            "cfs-6.0+fork-hints+wake-hints+hint-balance",
+        );
         let whole = configure(Config::cfs60(), "cfs-6.0+hints");
         assert_eq!(parts.expect("known").hints, whole.expect("known").hints);
         let v3 = configure(Config::cfs59(), "cfs-5.9+llc-idle-mask-v3").expect("known");
-        assert_eq!((v3.llc_mask, v3.name.as_str()), (LlcMask::IdleEntry, "cfs-5.9+llc-idle-mask-v3"));
-        let error = configure(Config::cfs60(), "cfs-6.0+wake-hint").expect_err("a typo").to_string();
-        assert!(error.contains("`wake-hint`") && error.contains("wake-hints"), "{error}");
+        assert_eq!(
+            (v3.llc_mask, v3.name.as_str()),
+            (LlcMask::IdleEntry, "cfs-5.9+llc-idle-mask-v3")
+        );
+        let error = configure(Config::cfs60(), "cfs-6.0+wake-hint")
+            .expect_err("a typo")
+            .to_string();
+        assert!(
+            error.contains("`wake-hint`") && error.contains("wake-hints"),
+            "{error}"
+        );
         for (name, _) in SWITCHES {
-            assert!(configure(Config::eevdf(), &format!("eevdf+{name}")).is_ok(), "{name}");
+            assert!(
+                configure(Config::eevdf(), &format!("eevdf+{name}")).is_ok(),
+                "{name}"
+            );
         }
     }
 
@@ -135,10 +172,19 @@ mod tests {
     // Method: one of each.
     #[test]
     fn given_times_are_not_scaled() {
-        let base = CfsTimes { fixed_latency_ns: Some(10 * MS), ..CfsTimes::BASE };
+        let base = CfsTimes {
+            fixed_latency_ns: Some(10 * MS),
+            ..CfsTimes::BASE
+        };
         let times = base.scaled(64);
-        assert_eq!((times.latency_ns, times.min_granularity_ns), (10 * MS, 3 * MS));
-        let slice = EevdfTimes { fixed_slice_ns: Some(MS), ..EevdfTimes::BASE };
+        assert_eq!(
+            (times.latency_ns, times.min_granularity_ns),
+            (10 * MS, 3 * MS)
+        );
+        let slice = EevdfTimes {
+            fixed_slice_ns: Some(MS),
+            ..EevdfTimes::BASE
+        };
         assert_eq!(slice.scaled(64).slice_ns, MS);
     }
 

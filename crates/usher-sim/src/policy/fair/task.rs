@@ -91,7 +91,10 @@ impl Task {
             exec_start: 0,
             sum_exec: 0,
             picked_sum_exec: 0,
-            avg: Avg { load: weight, ..Avg::default() },
+            avg: Avg {
+                load: weight,
+                ..Avg::default()
+            },
             attached: false,
             est_enqueued: 0,
             est_ewma: 0,

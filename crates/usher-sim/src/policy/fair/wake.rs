@@ -48,7 +48,10 @@ impl Fair {
     fn affine_pct(&self, this: Cpu, prev: Cpu) -> Option<u64> {
         let chain = &self.domains.chain[this.index()];
         let domains = chain.iter().map(|step| &self.domains.all[step.domain]);
-        domains.filter(|d| d.near).find(|d| d.set.contains(prev)).map(|d| d.pct)
+        domains
+            .filter(|d| d.near)
+            .find(|d| d.set.contains(prev))
+            .map(|d| d.pct)
     }
 
     /// The task that does the wakeup, or that the interrupt hit; the idle task's books otherwise.
@@ -77,7 +80,10 @@ impl Fair {
     pub(super) fn wake_wide(&mut self, wake: &WakeInfo) -> bool {
         let waker = self.waker_mut(wake).wakee_flips;
         let wakee = self.task(wake.task).wakee_flips;
-        let size = self.domains.llc_of(wake.waker_cpu).map_or(1, |d| d.weight());
+        let size = self
+            .domains
+            .llc_of(wake.waker_cpu)
+            .map_or(1, |d| d.weight());
         let (many, few) = (waker.max(wakee), waker.min(wakee));
         few >= size && many >= few * size
     }
@@ -99,7 +105,11 @@ impl Fair {
         let (this, prev) = (wake.waker_cpu, wake.prev);
         // An interrupt on an idle CPU: near the device, if the task's caches are there, too.
         if self.is_idle(this) && self.same_llc(this, prev) {
-            return Some(if self.probe_idle(host, prev) { prev } else { this });
+            return Some(if self.probe_idle(host, prev) {
+                prev
+            } else {
+                this
+            });
         }
         let alone = self.nr_running(this) - self.cpu(this).rq.nr_delayed == 1;
         if wake.sync && alone {
@@ -118,7 +128,11 @@ impl Fair {
         let load = |cpu: Cpu| self.cpu(cpu).rq.avg.load as i64;
         let mut here = load(this);
         if wake.sync {
-            let curr = self.cpu(this).rq.curr.map_or(0, |c| self.task(c).avg.load as i64);
+            let curr = self
+                .cpu(this)
+                .rq
+                .curr
+                .map_or(0, |c| self.task(c).avg.load as i64);
             if curr > here {
                 return true;
             }

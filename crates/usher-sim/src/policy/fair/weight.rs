@@ -14,9 +14,9 @@ pub const IDLE: u64 = 3;
 
 /// From nice -20 to nice 19.
 const BY_NICE: [u32; 40] = [
-    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906,
-    3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56,
-    45, 36, 29, 23, 18, 15,
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
 ];
 
 /// The weight of a class; real-time tasks have that of nice 0, which nothing reads while they are
@@ -50,7 +50,10 @@ mod tests {
     #[test]
     fn nice_levels_are_a_quarter_apart() {
         let at = |nice| of(Class::Normal { nice });
-        assert_eq!((at(-20), at(-5), at(0), at(5), at(19)), (88761, 3121, 1024, 335, 15));
+        assert_eq!(
+            (at(-20), at(-5), at(0), at(5), at(19)),
+            (88761, 3121, 1024, 335, 15)
+        );
         for nice in -20..15 {
             let percent = at(nice) * 100 / at(nice + 1);
             assert!((115..=135).contains(&percent), "nice {nice}: {percent} %");
@@ -65,6 +68,9 @@ mod tests {
         assert_eq!(to_virtual(1_000_000, NICE_0), 1_000_000);
         assert_eq!(to_virtual(1_000_000, 2 * NICE_0), 500_000);
         assert_eq!(to_virtual(335, 335), 1024);
-        assert_eq!(to_virtual(u64::from(u32::MAX), IDLE), i64::from(u32::MAX) * 1024 / 3);
+        assert_eq!(
+            to_virtual(u64::from(u32::MAX), IDLE),
+            i64::from(u32::MAX) * 1024 / 3
+        );
     }
 }

@@ -42,7 +42,10 @@ pub(super) struct Below {
 
 impl Below {
     pub fn new(nr_cpu_numbers: usize) -> Self {
-        Below { queues: vec![Queue::default(); nr_cpu_numbers], entities: Vec::new() }
+        Below {
+            queues: vec![Queue::default(); nr_cpu_numbers],
+            entities: Vec::new(),
+        }
     }
 
     pub fn add_task(&mut self, task: TaskId) {
@@ -58,15 +61,16 @@ impl Below {
     pub fn select(&self, host: &Host, task: TaskId, near: Cpu) -> (Cpu, bool) {
         let machine = host.machine();
         let allowed = host.task(task).allowed();
-        let free = |c: &Cpu| {
-            allowed.contains(*c) && host.is_idle(*c) && !host.needs_resched(*c)
-        };
+        let free = |c: &Cpu| allowed.contains(*c) && host.is_idle(*c) && !host.needs_resched(*c);
         if free(&near) {
             return (near, true);
         }
         let at = machine.cpu(near);
         let (llc, node) = (machine.llc_cpus(at.llc), machine.node_cpus(at.node));
-        let outward = machine.topo()[at.node].near.iter().map(|&n: &Node| machine.node_cpus(n));
+        let outward = machine.topo()[at.node]
+            .near
+            .iter()
+            .map(|&n: &Node| machine.node_cpus(n));
         let mut sets = [llc, node].into_iter().chain(outward);
         if let Some(cpu) = sets.find_map(|set: &CpuSet| set.iter_wrap(near).find(free)) {
             return (cpu, true);
@@ -127,7 +131,11 @@ impl Below {
     pub fn steal(&mut self, host: &Host, cpu: Cpu) -> Option<TaskId> {
         let machine = host.machine();
         let at = machine.cpu(cpu);
-        let levels = [machine.llc_cpus(at.llc), machine.node_cpus(at.node), machine.online()];
+        let levels = [
+            machine.llc_cpus(at.llc),
+            machine.node_cpus(at.node),
+            machine.online(),
+        ];
         let found = levels.into_iter().find_map(|set| {
             let movable = |c: Cpu| {
                 let mut tasks = self.queues[c.0 as usize].tasks.iter();
@@ -167,7 +175,11 @@ pub(super) fn domains(host: &Host, cpu: Cpu) -> Vec<CpuSet> {
     let topo = machine.topo();
     let at = machine.cpu(cpu);
     let core: CpuSet = machine.core_cpus(at.core).iter().copied().collect();
-    let mut levels = vec![core, machine.llc_cpus(at.llc).clone(), machine.node_cpus(at.node).clone()];
+    let mut levels = vec![
+        core,
+        machine.llc_cpus(at.llc).clone(),
+        machine.node_cpus(at.node).clone(),
+    ];
     let distances = &topo[at.node].distances;
     let mut steps: Vec<u32> = distances.clone();
     steps.sort_unstable();

@@ -47,8 +47,12 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    pub const BASELINE: Switches =
-        Switches { pad_counts: false, reorder: false, node_rto_count: false, form: Form::Global };
+    pub const BASELINE: Switches = Switches {
+        pad_counts: false,
+        reorder: false,
+        node_rto_count: false,
+        form: Form::Global,
+    };
 }
 
 /// The lines. Equal ids mean that two things share a line.
@@ -94,7 +98,14 @@ impl Layout {
                 let levels = (0..LEVELS).scan(a, |line, level| {
                     if level % 4 == 1 {
                         let last = level + 4 == LEVELS;
-                        *line = make(if last { "cpupri-count-last" } else { "cpupri-count" }, None);
+                        *line = make(
+                            if last {
+                                "cpupri-count-last"
+                            } else {
+                                "cpupri-count"
+                            },
+                            None,
+                        );
                     }
                     Some((*line, *line))
                 });
@@ -112,7 +123,11 @@ impl Layout {
                 .unzip(),
         };
         // With its count gone, what is left of A is the pull's.
-        let rto = if switches.pad_counts { make("rd-rto", None) } else { a };
+        let rto = if switches.pad_counts {
+            make("rd-rto", None)
+        } else {
+            a
+        };
         let reordered = switches.reorder.then(|| make("rd-read-mostly", None));
         let rto_count = match switches.node_rto_count {
             false => vec![b],
@@ -125,7 +140,9 @@ impl Layout {
             rto_mask_ptr: reordered.unwrap_or(rto),
             rto_count,
             overloaded: reordered.unwrap_or(b),
-            rto_mask: (0..nr_mask_lines).map(|_| make("rd-rto-mask", None)).collect(),
+            rto_mask: (0..nr_mask_lines)
+                .map(|_| make("rd-rto-mask", None))
+                .collect(),
             count,
             mask_ptr,
         }
@@ -155,24 +172,36 @@ mod tests {
         let mut lines = l.count.clone();
         lines.dedup();
         assert_eq!(lines.len(), 26, "A and 25 more");
-        assert!(l.count[97] == l.count[100] && l.count[96] != l.count[97], "E");
+        assert!(
+            l.count[97] == l.count[100] && l.count[96] != l.count[97],
+            "E"
+        );
     }
 
     // Goal: each switch separates what its patch separates, and nothing else.
     // Method: equalities of lines per switch.
     #[test]
     fn switches_separate_lines() {
-        let p1 = layout(Switches { pad_counts: true, ..Switches::BASELINE });
+        let p1 = layout(Switches {
+            pad_counts: true,
+            ..Switches::BASELINE
+        });
         let mut all: Vec<LineId> = p1.count.iter().chain(&p1.mask_ptr).copied().collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 2 * LEVELS);
         assert!(p1.rto == p1.rto_mask_ptr && !all.contains(&p1.rto));
         assert_eq!(p1.rto_count, [p1.overloaded]);
-        let p2 = layout(Switches { reorder: true, ..Switches::BASELINE });
+        let p2 = layout(Switches {
+            reorder: true,
+            ..Switches::BASELINE
+        });
         assert!(p2.count[0] == p2.rto && p2.rto_mask_ptr != p2.rto);
         assert_ne!(p2.rto_count, [p2.overloaded]);
-        let p3 = layout(Switches { node_rto_count: true, ..Switches::BASELINE });
+        let p3 = layout(Switches {
+            node_rto_count: true,
+            ..Switches::BASELINE
+        });
         assert!(p3.rto_count.len() == 2 && !p3.rto_count.contains(&p3.overloaded));
         assert_eq!(p3.rto_mask_ptr, p3.count[0]);
     }

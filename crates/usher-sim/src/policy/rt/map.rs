@@ -67,16 +67,24 @@ impl Map {
         make: &mut impl FnMut(&str, Option<Node>) -> LineId,
     ) -> Self {
         let nr = machine.nr_cpu_numbers();
-        let mut lines = |home| (0..mask_lines(nr)).map(|_| make("cpupri-mask", home)).collect();
+        let mut lines = |home| {
+            (0..mask_lines(nr))
+                .map(|_| make("cpupri-mask", home))
+                .collect()
+        };
         let masks = match switches.form {
-            Form::Global => {
-                Masks::Global((0..LEVELS).map(|_| SharedMask::new(nr, lines(None))).collect())
-            }
+            Form::Global => Masks::Global(
+                (0..LEVELS)
+                    .map(|_| SharedMask::new(nr, lines(None)))
+                    .collect(),
+            ),
             Form::Node => {
                 let nodes = 0..machine.topo().nodes().len();
                 let mut level = || {
                     let nodes = nodes.clone().map(Node::from_index);
-                    nodes.map(|n| Self::inverted(machine, n, late, lines(Some(n)))).collect()
+                    nodes
+                        .map(|n| Self::inverted(machine, n, late, lines(Some(n))))
+                        .collect()
                 };
                 Masks::Node((0..LEVELS).map(|_| level()).collect())
             }
@@ -123,7 +131,9 @@ impl Map {
             Masks::Node(m) => {
                 let masks = &mut m[usize::from(level)];
                 let stats = stats(masks[0].nr_words());
-                masks.iter_mut().for_each(|mask| mask.count_words(stats.clone()));
+                masks
+                    .iter_mut()
+                    .for_each(|mask| mask.count_words(stats.clone()));
             }
             Masks::Shard(map) => map.count_words(level, stats(map.nr_shards())),
         }
@@ -225,7 +235,10 @@ impl Map {
                 let nr = m[level].len();
                 (0..nr).map(|i| (start + i) % nr).any(|n| {
                     let own = self.machine.node_cpus(Node::from_index(n));
-                    let set = Within { first: find.allowed, second: Some(own) };
+                    let set = Within {
+                        first: find.allowed,
+                        second: Some(own),
+                    };
                     m[level][n].intersects(bus, set)
                 })
             }
@@ -235,14 +248,26 @@ impl Map {
 
     /// The CPUs of the level that are allowed.
     fn collect(&self, bus: &mut impl Bus, find: &Find<'_>, level: usize, out: &mut CpuSet) {
-        let allowed = Within { first: find.allowed, second: Some(self.machine.online()) };
-        let words = find.allowed.words().len().min(self.machine.nr_cpu_numbers().div_ceil(64));
+        let allowed = Within {
+            first: find.allowed,
+            second: Some(self.machine.online()),
+        };
+        let words = find
+            .allowed
+            .words()
+            .len()
+            .min(self.machine.nr_cpu_numbers().div_ceil(64));
         let word = |i| match &self.masks {
             Masks::Global(m) => m[level].read(bus, i),
-            Masks::Node(m) => m[level].iter().fold(!0, |all, mask| all & mask.read(bus, i)),
+            Masks::Node(m) => m[level]
+                .iter()
+                .fold(!0, |all, mask| all & mask.read(bus, i)),
             Masks::Shard(_) => unreachable!("find() has returned"),
         };
-        let words = (0..words).map(word).enumerate().map(|(i, word)| word & allowed.word(i));
+        let words = (0..words)
+            .map(word)
+            .enumerate()
+            .map(|(i, word)| word & allowed.word(i));
         *out = CpuSet::from_words(words.collect());
     }
 }

@@ -74,8 +74,15 @@ enum Reason {
     Stays,
 }
 
-const REASONS: &[&str] =
-    &["rt-prev", "rt-lowest", "rt-nowhere", "fair-prev", "fair-idle", "fair-queue", "stays"];
+const REASONS: &[&str] = &[
+    "rt-prev",
+    "rt-lowest",
+    "rt-nowhere",
+    "fair-prev",
+    "fair-idle",
+    "fair-queue",
+    "stays",
+];
 
 /// Where a task waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,11 +207,41 @@ fn build_with(
 /// Names and switches of the variants.
 const VARIANTS: &[(&str, Switches)] = &[
     ("rt", Switches::BASELINE),
-    ("rt+pad-counts", Switches { pad_counts: true, ..Switches::BASELINE }),
-    ("rt+reorder", Switches { reorder: true, ..Switches::BASELINE }),
-    ("rt+node-rto-count", Switches { node_rto_count: true, ..Switches::BASELINE }),
-    ("rt+node-cpupri", Switches { form: Form::Node, ..Switches::BASELINE }),
-    ("rt+shard-cpupri", Switches { form: Form::Shard, ..Switches::BASELINE }),
+    (
+        "rt+pad-counts",
+        Switches {
+            pad_counts: true,
+            ..Switches::BASELINE
+        },
+    ),
+    (
+        "rt+reorder",
+        Switches {
+            reorder: true,
+            ..Switches::BASELINE
+        },
+    ),
+    (
+        "rt+node-rto-count",
+        Switches {
+            node_rto_count: true,
+            ..Switches::BASELINE
+        },
+    ),
+    (
+        "rt+node-cpupri",
+        Switches {
+            form: Form::Node,
+            ..Switches::BASELINE
+        },
+    ),
+    (
+        "rt+shard-cpupri",
+        Switches {
+            form: Form::Shard,
+            ..Switches::BASELINE
+        },
+    ),
 ];
 
 /// Makes the variant of this name.
@@ -215,7 +252,10 @@ const VARIANTS: &[(&str, Switches)] = &[
 /// # Panics
 /// If there is no such variant.
 pub fn build(params: &mut Params, name: &str) -> Result<Box<dyn Policy>, SimError> {
-    let (_, preset) = VARIANTS.iter().find(|(n, _)| *n == name).expect("a variant of this policy");
+    let (_, preset) = VARIANTS
+        .iter()
+        .find(|(n, _)| *n == name)
+        .expect("a variant of this policy");
     build_with(params, name, *preset)
 }
 
@@ -445,7 +485,11 @@ impl Policy for Rt {
                     curr_prio: 0,
                     overloaded: false,
                     rotor: 0,
-                    domains: if online { below::domains(host, cpu) } else { Vec::new() },
+                    domains: if online {
+                        below::domains(host, cpu)
+                    } else {
+                        Vec::new()
+                    },
                 }
             })
             .collect();
@@ -489,7 +533,10 @@ impl Policy for Rt {
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
         if wake.kind == WakeKind::Exec {
-            return Placement { cpu: wake.prev, reason: Reason::Stays as u16 };
+            return Placement {
+                cpu: wake.prev,
+                reason: Reason::Stays as u16,
+            };
         }
         let (cpu, reason) = if is_rt(host, wake.task) {
             self.select_rt(host, wake)
@@ -502,7 +549,10 @@ impl Policy for Rt {
             };
             (cpu, reason)
         };
-        Placement { cpu, reason: reason as u16 }
+        Placement {
+            cpu,
+            reason: reason as u16,
+        }
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {

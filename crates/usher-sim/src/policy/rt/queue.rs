@@ -61,7 +61,10 @@ impl RtQueue {
 
     pub fn remove(&mut self, task: TaskId, queued: Queued) {
         let fifo = &mut self.fifos[usize::from(queued.prio)];
-        let place = fifo.iter().position(|&t| t == task).expect("a queued task is in its FIFO");
+        let place = fifo
+            .iter()
+            .position(|&t| t == task)
+            .expect("a queued task is in its FIFO");
         fifo.remove(place);
         if fifo.is_empty() {
             self.bitmap &= !(1 << queued.prio);
@@ -107,7 +110,10 @@ mod tests {
         at[2] = q.insert(t(2), 99, false, true);
         at[3] = q.insert(t(3), 1, false, true);
         at[4] = q.insert(t(4), 99, true, true);
-        assert_eq!((q.len(), q.top(), q.first(), q.first_pushable()), (5, 99, Some(t(4)), Some(t(2))));
+        assert_eq!(
+            (q.len(), q.top(), q.first(), q.first_pushable()),
+            (5, 99, Some(t(4)), Some(t(2)))
+        );
         for (task, top) in [(4, 99), (1, 99), (2, 50), (0, 1), (3, 0)] {
             assert_eq!(q.first(), Some(t(task)));
             q.remove(t(task), at[task as usize]);

@@ -71,14 +71,25 @@ impl ShardMap {
         let mut at = vec![At::default(); machine.nr_cpu_numbers()];
         let mut shards = Vec::new();
         for info in topo.shards() {
-            let cpus: Vec<Cpu> = topo.cids()[info.cids.as_usize()].iter().map(|c| c.cpu).collect();
+            let cpus: Vec<Cpu> = topo.cids()[info.cids.as_usize()]
+                .iter()
+                .map(|c| c.cpu)
+                .collect();
             for (bit, cpu) in cpus.iter().enumerate() {
-                at[cpu.0 as usize] = At { shard: shards.len(), bit: bit as u32 };
+                at[cpu.0 as usize] = At {
+                    shard: shards.len(),
+                    bit: bit as u32,
+                };
             }
             let lines = (0..LEVELS.div_ceil(LEVELS_PER_LINE))
                 .map(|_| make("cpupri-mask", Some(info.node)))
                 .collect();
-            shards.push(Shard { node: info.node.index(), cpus, words: [0; LEVELS], lines });
+            shards.push(Shard {
+                node: info.node.index(),
+                cpus,
+                words: [0; LEVELS],
+                lines,
+            });
         }
         let nodes = topo.nodes_by_id().map(|(node, info)| NodeLevels {
             summary: 0,
@@ -87,7 +98,15 @@ impl ShardMap {
         });
         let nodes = nodes.collect();
         let stats = vec![Vec::new(); LEVELS];
-        ShardMap { machine: Arc::clone(machine), shards, nodes, at, stats, strict, retired: 0 }
+        ShardMap {
+            machine: Arc::clone(machine),
+            shards,
+            nodes,
+            at,
+            stats,
+            strict,
+            retired: 0,
+        }
     }
 
     pub fn nr_shards(&self) -> usize {
@@ -162,8 +181,10 @@ impl ShardMap {
         let home = machine.cpu(find.near).node;
         let near = &machine.topo()[home].near;
         let meets = |n: &Node| machine.node_cpus(*n).intersects(find.allowed);
-        let nodes: Vec<Node> =
-            std::iter::once(home).chain(near.iter().copied()).filter(meets).collect();
+        let nodes: Vec<Node> = std::iter::once(home)
+            .chain(near.iter().copied())
+            .filter(meets)
+            .collect();
         let qualify = (1u128 << find.below) - 1;
         let summaries: Vec<u128> = nodes
             .iter()
@@ -209,7 +230,9 @@ impl ShardMap {
         let own = self.at[find.near.0 as usize].shard;
         let range = self.nodes[node].shards.clone();
         let first = range.contains(&own).then_some(own);
-        let order = first.into_iter().chain(range.clone().filter(|&s| Some(s) != first));
+        let order = first
+            .into_iter()
+            .chain(range.clone().filter(|&s| Some(s) != first));
         let mut seen_empty = 0;
         for shard in order {
             let wanted = |c: &&Cpu| find.allowed.contains(**c);
@@ -221,7 +244,10 @@ impl ShardMap {
             let members = self.shards[shard].cpus.iter().enumerate();
             let members = members.filter(|(i, _)| word >> i & 1 == 1).map(|(_, c)| c);
             let fits = |c: &&Cpu| !must_fit || find.fit.is_none_or(|fit| fit(**c));
-            members.filter(wanted).filter(fits).for_each(|&c| hits.insert(c));
+            members
+                .filter(wanted)
+                .filter(fits)
+                .for_each(|&c| hits.insert(c));
             if !hits.is_empty() && !self.strict {
                 return;
             }
@@ -237,7 +263,10 @@ impl ShardMap {
         bus.access(self.nodes[node].line, Access::Rmw);
         self.nodes[node].summary &= !(1 << level);
         self.retired += 1;
-        let refilled = self.nodes[node].shards.clone().any(|s| self.word(bus, s, level) != 0);
+        let refilled = self.nodes[node]
+            .shards
+            .clone()
+            .any(|s| self.word(bus, s, level) != 0);
         debug_assert!(!refilled, "callbacks do not interleave");
     }
 

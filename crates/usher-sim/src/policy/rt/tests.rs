@@ -37,7 +37,10 @@ impl Bench {
     /// How many accesses of this kind went to lines of a class.
     fn count(&self, bus: &Recorder, class: &str, access: Access) -> usize {
         let of_class = |l: &LineId| self.classes[l.index()] == class;
-        bus.log.iter().filter(|(l, a)| of_class(l) && *a == access).count()
+        bus.log
+            .iter()
+            .filter(|(l, a)| of_class(l) && *a == access)
+            .count()
     }
 }
 
@@ -54,11 +57,19 @@ impl Rig {
         let machine = machine(shape);
         let mut bench = Bench::default();
         let nodes = machine.topo().nodes().len();
-        let layout = Layout::with(switches, nodes, 1, &mut |class, home| bench.line(class, home));
+        let layout = Layout::with(switches, nodes, 1, &mut |class, home| {
+            bench.line(class, home)
+        });
         let late = late.iter().copied().map(Cpu).collect();
         let mut make = |class: &str, home| bench.line(class, home);
         let map = Map::new(&machine, &layout, switches, &late, strict, &mut make);
-        Rig { machine, bench, layout, map, bus: Recorder::default() }
+        Rig {
+            machine,
+            bench,
+            layout,
+            map,
+            bus: Recorder::default(),
+        }
     }
 
     /// All CPUs run nothing real-time.
@@ -77,7 +88,13 @@ impl Rig {
     fn find(&mut self, allowed: &[u32], below: Level, near: u32) -> Option<Vec<u32>> {
         let allowed: CpuSet = allowed.iter().copied().map(Cpu).collect();
         let near = Cpu(near);
-        let find = Find { allowed: &allowed, below, this: near, near, fit: None };
+        let find = Find {
+            allowed: &allowed,
+            below,
+            this: near,
+            near,
+            fit: None,
+        };
         let mut out = CpuSet::new();
         let found = self.map.find(&mut self.bus, &find, Some(&mut out));
         assert_eq!(found, !out.is_empty());
@@ -86,7 +103,10 @@ impl Rig {
 }
 
 fn form(form: Form) -> Switches {
-    Switches { form, ..Switches::BASELINE }
+    Switches {
+        form,
+        ..Switches::BASELINE
+    }
 }
 
 const FORMS: [Form; 3] = [Form::Global, Form::Node, Form::Shard];
@@ -102,7 +122,10 @@ fn a_sleep_wake_pair_costs_eight_atomics() {
     let (a, e) = (rig.layout.count[0], rig.layout.count[99]);
     let (c, d) = (mask_line(&rig, 0), mask_line(&rig, 99));
     let (read, rmw) = (Access::Read, Access::Rmw);
-    assert_eq!(rig.bus.log, [(e, read), (d, rmw), (e, rmw), (a, rmw), (a, read), (c, rmw)]);
+    assert_eq!(
+        rig.bus.log,
+        [(e, read), (d, rmw), (e, rmw), (a, rmw), (a, read), (c, rmw)]
+    );
     rig.set(5, 0);
     let rmw_on = |class| rig.bench.count(&rig.bus, class, Access::Rmw);
     assert_eq!(rmw_on("cpupri-mask"), 4);
@@ -114,7 +137,12 @@ fn a_sleep_wake_pair_costs_eight_atomics() {
 
 /// The bitmap line of a level in the global form: they are allocated in order.
 fn mask_line(rig: &Rig, level: usize) -> LineId {
-    let first = rig.bench.classes.iter().position(|c| c == "cpupri-mask").expect("bitmaps");
+    let first = rig
+        .bench
+        .classes
+        .iter()
+        .position(|c| c == "cpupri-mask")
+        .expect("bitmaps");
     LineId((first + level) as u32)
 }
 
@@ -122,14 +150,25 @@ fn mask_line(rig: &Rig, level: usize) -> LineId {
 // Method: the same raise; the pointer reads now go to lines that nobody writes.
 #[test]
 fn padding_takes_the_pointers_off_the_hot_lines() {
-    let mut rig =
-        Rig::new("2n1l4c2t", Switches { pad_counts: true, ..Switches::BASELINE }, &[], false).online();
+    let mut rig = Rig::new(
+        "2n1l4c2t",
+        Switches {
+            pad_counts: true,
+            ..Switches::BASELINE
+        },
+        &[],
+        false,
+    )
+    .online();
     rig.set(5, 99);
     rig.set(5, 0);
     let count = |class, access| rig.bench.count(&rig.bus, class, access);
     assert_eq!(count("cpupri-mask-pointer", Access::Read), 4);
     assert_eq!(count("cpupri-mask-pointer", Access::Rmw), 0);
-    assert_eq!(count("rd-count0", Access::Read) + count("cpupri-count-last", Access::Read), 0);
+    assert_eq!(
+        count("rd-count0", Access::Read) + count("cpupri-count-last", Access::Read),
+        0
+    );
     assert_eq!(count("rd-count0", Access::Rmw), 2);
 }
 
@@ -148,10 +187,18 @@ fn a_search_reads_the_documented_lines() {
     rig.bus.take();
     assert_eq!(rig.find(&[2, 3], 99, 2), None);
     let mut lines: Vec<LineId> = rig.bus.log.iter().map(|&(l, _)| l).collect();
-    assert_eq!(lines.len(), 99 + 2, "levels 0 to 98, the pointer and the bitmap of level 0");
+    assert_eq!(
+        lines.len(),
+        99 + 2,
+        "levels 0 to 98, the pointer and the bitmap of level 0"
+    );
     lines.sort();
     lines.dedup();
-    assert_eq!(lines.len(), 26 + 1, "A, 25 lines of counters up to E, and C");
+    assert_eq!(
+        lines.len(),
+        26 + 1,
+        "A, 25 lines of counters up to E, and C"
+    );
 }
 
 // Goal: the lowest level wins, levels at or above the task's do not count, only allowed CPUs do.
@@ -168,11 +215,19 @@ fn the_lowest_level_wins() {
         assert_eq!(rig.find(&all, 99, 0), Some(idle), "{f:?}");
         assert_eq!(rig.find(&[0, 1, 2, 3, 8, 9], 99, 0), Some(vec![8]), "{f:?}");
         assert_eq!(rig.find(&[0, 1, 2, 3], 99, 0), Some(vec![2, 3]), "{f:?}");
-        assert_eq!(rig.find(&[0, 1, 2, 3], 20, 0), None, "{f:?}: 20 is not below 20");
+        assert_eq!(
+            rig.find(&[0, 1, 2, 3], 20, 0),
+            None,
+            "{f:?}: 20 is not below 20"
+        );
         assert_eq!(rig.find(&[1, 9], 99, 0), None, "{f:?}");
         assert_eq!(rig.find(&[8], 1, 8), None, "{f:?}");
         rig.set(2, OFFLINE);
-        assert_eq!(rig.find(&[2, 3], 99, 0), Some(vec![3]), "{f:?}: an offline CPU is nowhere");
+        assert_eq!(
+            rig.find(&[2, 3], 99, 0),
+            Some(vec![3]),
+            "{f:?}: an offline CPU is nowhere"
+        );
     }
 }
 
@@ -186,8 +241,13 @@ fn priority_beats_fit() {
         let fit = |c: Cpu| c.0 >= 2;
         let ask = |rig: &mut Rig| {
             let near = Cpu(0);
-            let find =
-                Find { allowed: &allowed, below: 50, this: near, near, fit: Some(&fit) };
+            let find = Find {
+                allowed: &allowed,
+                below: 50,
+                this: near,
+                near,
+                fit: Some(&fit),
+            };
             let mut out = CpuSet::new();
             rig.map.find(&mut rig.bus, &find, Some(&mut out));
             out.iter().map(|c| c.0).collect::<Vec<_>>()
@@ -232,13 +292,21 @@ fn node_bitmaps_confine_writes_but_not_reads() {
     rig.set(0, 99);
     let masks = |rig: &Rig, access| {
         let of_mask = |l: &LineId| rig.bench.classes[l.index()] == "cpupri-mask";
-        let hits = rig.bus.log.iter().filter(|(l, a)| of_mask(l) && *a == access);
+        let hits = rig
+            .bus
+            .log
+            .iter()
+            .filter(|(l, a)| of_mask(l) && *a == access);
         let mut lines: Vec<LineId> = hits.map(|&(l, _)| l).collect();
         lines.sort();
         lines.dedup();
         lines.len()
     };
-    assert_eq!(masks(&rig, Access::Rmw), 2, "the own node's, of levels 99 and 0");
+    assert_eq!(
+        masks(&rig, Access::Rmw),
+        2,
+        "the own node's, of levels 99 and 0"
+    );
     rig.bus.take();
     assert_eq!(rig.find(&[1], 99, 1), Some(vec![1]));
     assert_eq!(masks(&rig, Access::Read), 4);
@@ -268,13 +336,23 @@ fn shards_write_their_own_lines() {
     let mut bus = Recorder::default();
     let ask = |map: &mut ShardMap, bus: &mut Recorder| {
         let allowed = machine.online().clone();
-        let find = Find { allowed: &allowed, below: 9, this: Cpu(0), near: Cpu(0), fit: None };
+        let find = Find {
+            allowed: &allowed,
+            below: 9,
+            this: Cpu(0),
+            near: Cpu(0),
+            fit: None,
+        };
         map.find(bus, &find, Some(&mut CpuSet::new()))
     };
     map.set(&mut bus, Cpu(0), OFFLINE, 5);
     assert_eq!(bench.count(&bus, "cpupri-summary", Access::Rmw), 1);
     map.set(&mut bus, Cpu(3), OFFLINE, 5);
-    assert_eq!(bench.count(&bus, "cpupri-summary", Access::Rmw), 1, "set already");
+    assert_eq!(
+        bench.count(&bus, "cpupri-summary", Access::Rmw),
+        1,
+        "set already"
+    );
     map.set(&mut bus, Cpu(0), 5, 50);
     map.set(&mut bus, Cpu(3), 5, 50);
     assert!(map.summary_has(0, 5), "cleared lazily");
@@ -299,7 +377,10 @@ fn shards_are_searched_nearest_first() {
     assert_eq!(strict.find(&all, 99, 5), Some(all.clone()));
     strict.bus.take();
     assert_eq!(strict.find(&[0, 12, 13], 99, 9), Some(vec![0, 12, 13]));
-    assert_eq!(strict.bench.count(&strict.bus, "cpupri-mask", Access::Read), 2);
+    assert_eq!(
+        strict.bench.count(&strict.bus, "cpupri-mask", Access::Read),
+        2
+    );
 }
 
 // Goal: the overload count: set is bit then count, clear is count then bit; a reader that is alone in it
@@ -310,8 +391,9 @@ fn shards_are_searched_nearest_first() {
 fn rounds_of_pushing() {
     let machine = machine("2n1l4c1t");
     let mut bench = Bench::default();
-    let layout =
-        Layout::with(Switches::BASELINE, 2, 1, &mut |class, home| bench.line(class, home));
+    let layout = Layout::with(Switches::BASELINE, 2, 1, &mut |class, home| {
+        bench.line(class, home)
+    });
     let mut o = Overload::new(&machine, &layout);
     let mut bus = Recorder::default();
     let (a, b, f) = (layout.rto, layout.rto_count[0], layout.rto_mask[0]);
@@ -322,11 +404,19 @@ fn rounds_of_pushing() {
     assert_eq!(bus.take(), [(b, read), (a, read), (f, read)]);
     assert!(o.others(&mut bus, Cpu(0)));
     o.set(&mut bus, Cpu(2));
-    assert_eq!(o.ask(&mut bus), Some(Cpu(2)), "the first round starts at the lowest");
+    assert_eq!(
+        o.ask(&mut bus),
+        Some(Cpu(2)),
+        "the first round starts at the lowest"
+    );
     assert_eq!(o.ask(&mut bus), None, "one is under way");
     o.clear(&mut bus, Cpu(2));
     assert_eq!(o.go_on(&mut bus), Some(Cpu(6)));
-    assert_eq!(o.go_on(&mut bus), Some(Cpu(6)), "again, for the requests since the start");
+    assert_eq!(
+        o.go_on(&mut bus),
+        Some(Cpu(6)),
+        "again, for the requests since the start"
+    );
     o.clear(&mut bus, Cpu(6));
     assert_eq!((o.go_on(&mut bus), o.total()), (None, 0));
     assert!(!o.others(&mut bus, Cpu(0)));
@@ -340,17 +430,27 @@ fn rounds_of_pushing() {
 fn overload_count_per_node() {
     let machine = machine("2n1l4c1t");
     let mut bench = Bench::default();
-    let switches = Switches { node_rto_count: true, ..Switches::BASELINE };
+    let switches = Switches {
+        node_rto_count: true,
+        ..Switches::BASELINE
+    };
     let layout = Layout::with(switches, 2, 1, &mut |class, home| bench.line(class, home));
     let mut o = Overload::new(&machine, &layout);
     let mut bus = Recorder::default();
     let lines = |bus: &mut Recorder| -> Vec<LineId> {
         let log = bus.take();
-        log.into_iter().map(|(l, _)| l).filter(|l| layout.rto_count.contains(l)).collect()
+        log.into_iter()
+            .map(|(l, _)| l)
+            .filter(|l| layout.rto_count.contains(l))
+            .collect()
     };
     let (own, far) = (layout.rto_count[1], layout.rto_count[0]);
     assert!(!o.others(&mut bus, Cpu(7)));
-    assert_eq!(lines(&mut bus), [own, far], "the common case reads all nodes");
+    assert_eq!(
+        lines(&mut bus),
+        [own, far],
+        "the common case reads all nodes"
+    );
     o.set(&mut bus, Cpu(5));
     o.set(&mut bus, Cpu(6));
     assert_eq!(lines(&mut bus), [own, own]);

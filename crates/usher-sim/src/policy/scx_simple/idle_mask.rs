@@ -24,8 +24,14 @@ pub(super) struct PickFlags {
 }
 
 impl PickFlags {
-    pub const ANY: PickFlags = PickFlags { core: false, in_node: false };
-    pub const CORE: PickFlags = PickFlags { core: true, in_node: false };
+    pub const ANY: PickFlags = PickFlags {
+        core: false,
+        in_node: false,
+    };
+    pub const CORE: PickFlags = PickFlags {
+        core: true,
+        in_node: false,
+    };
 }
 
 /// Which masks: the machine's (`NUMA_NO_NODE`), or a node's.
@@ -57,14 +63,24 @@ impl IdleMasks {
     /// idle, as the kernel does when a scheduler is enabled (up to 7.2; it converges at once).
     pub fn new(host: &mut Host, per_node: bool) -> Self {
         let machine = Arc::clone(host.machine());
-        let (cpu_class, smt_class) = (host.line_class("idle-cpumask"), host.line_class("idle-smtmask"));
+        let (cpu_class, smt_class) = (
+            host.line_class("idle-cpumask"),
+            host.line_class("idle-smtmask"),
+        );
         let nr_lines = mask_lines(machine.nr_cpu_numbers());
         let mut make = |class, home| (0..nr_lines).map(|_| host.new_line(class, home)).collect();
         let homes: Vec<Option<Node>> = match per_node {
-            true => machine.topo().nodes_by_id().map(|(node, _)| Some(node)).collect(),
+            true => machine
+                .topo()
+                .nodes_by_id()
+                .map(|(node, _)| Some(node))
+                .collect(),
             false => vec![None],
         };
-        let lines = homes.iter().map(|&home| (make(cpu_class, home), make(smt_class, home))).collect();
+        let lines = homes
+            .iter()
+            .map(|&home| (make(cpu_class, home), make(smt_class, home)))
+            .collect();
         Self::with_lines(machine, per_node, lines)
     }
 
@@ -85,9 +101,13 @@ impl IdleMasks {
             Pair { cpu, smt }
         });
         let cores = machine.topo().cores().len();
-        let core_sets = (0..cores).map(Core::from_index).map(|c| machine.core_cpus(c));
+        let core_sets = (0..cores)
+            .map(Core::from_index)
+            .map(|c| machine.core_cpus(c));
         IdleMasks {
-            core_sets: core_sets.map(|cpus| cpus.iter().copied().collect()).collect(),
+            core_sets: core_sets
+                .map(|cpus| cpus.iter().copied().collect())
+                .collect(),
             pairs: pairs.collect(),
             per_node,
             smt: machine.topo().smt_width() > 1,
@@ -229,16 +249,13 @@ impl IdleMasks {
         }
         let machine = Arc::clone(&self.machine);
         let order = &machine.topo()[Node::from_index(key.0)].near;
-        order.iter().find_map(|n| self.pick_in(bus, this, set, Key(n.index()), flags.core))
+        order
+            .iter()
+            .find_map(|n| self.pick_in(bus, this, set, Key(n.index()), flags.core))
     }
 
     /// An idle thread of a CPU's core, the CPU itself excepted.
-    pub fn claim_sibling(
-        &mut self,
-        bus: &mut impl Bus,
-        of: Cpu,
-        allowed: &CpuSet,
-    ) -> Option<Cpu> {
+    pub fn claim_sibling(&mut self, bus: &mut impl Bus, of: Cpu, allowed: &CpuSet) -> Option<Cpu> {
         let siblings = self.core_set(of).and(allowed);
         let mut others = siblings.iter().filter(|&c| c != of);
         others.find(|&c| self.claim(bus, c))

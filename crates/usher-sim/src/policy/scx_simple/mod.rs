@@ -104,7 +104,12 @@ pub fn build(params: &mut Params, variant: Variant) -> Result<Box<dyn Policy>, S
     Ok(Box::new(ScxSimple {
         name,
         variant,
-        rules: Rules { sibling_step: newer, sync_claims: newer, llc_steps: false, node_steps: false },
+        rules: Rules {
+            sibling_step: newer,
+            sync_claims: newer,
+            llc_steps: false,
+            node_steps: false,
+        },
         masks: None,
         queues: Queues::default(),
         tasks: Vec::new(),
@@ -121,10 +126,15 @@ pub fn build(params: &mut Params, variant: Variant) -> Result<Box<dyn Policy>, S
 /// one mask for the machine, more than one node, and nodes that are not LLCs.
 fn topology_rules(rules: Rules, machine: &Machine, per_node: bool) -> Rules {
     let topo = machine.topo();
-    let nodes = topo.nodes().iter().filter(|n| !n.cids.as_usize().is_empty()).count();
-    let mismatch = topo.llcs().iter().any(|l| {
-        machine.topo()[l.node].cids.as_usize().len() != l.cids.as_usize().len()
-    });
+    let nodes = topo
+        .nodes()
+        .iter()
+        .filter(|n| !n.cids.as_usize().is_empty())
+        .count();
+    let mismatch = topo
+        .llcs()
+        .iter()
+        .any(|l| machine.topo()[l.node].cids.as_usize().len() != l.cids.as_usize().len());
     Rules {
         llc_steps: topo.llcs().len() > 1,
         node_steps: !per_node && nodes > 1 && mismatch,
@@ -180,8 +190,14 @@ impl ScxSimple {
         if self.variant == Variant::NodeAware && !selected && host.task(task).nr_allowed() > 1 {
             let machine = Arc::clone(host.machine());
             let allowed = Arc::clone(host.task(task).allowed());
-            let set = Within { first: machine.online(), second: Some(&allowed) };
-            let flags = PickFlags { core: false, in_node: true };
+            let set = Within {
+                first: machine.online(),
+                second: Some(&allowed),
+            };
+            let flags = PickFlags {
+                core: false,
+                in_node: true,
+            };
             let this = host.this_cpu();
             if let Some(idle) = self.masks().pick(host, this, set, cpu, flags) {
                 self.insert_local(host, task, idle);
@@ -215,7 +231,9 @@ impl ScxSimple {
         let online = host.machine().cpus().len();
         let sync = wake.sync.then(|| SyncWaker {
             cpu: wake.waker_cpu,
-            exiting: wake.waker.is_some_and(|w| matches!(host.task(w).todo, Todo::Exit)),
+            exiting: wake
+                .waker
+                .is_some_and(|w| matches!(host.task(w).todo, Todo::Exit)),
             local_queue_empty: self.queues.local_is_empty(wake.waker_cpu),
         });
         let ask = Ask {
@@ -274,7 +292,12 @@ impl Policy for ScxSimple {
     fn attach(&mut self, host: &mut Host) {
         self.rules = topology_rules(self.rules, host.machine(), self.per_node());
         self.masks = Some(IdleMasks::new(host, self.per_node()));
-        let nodes: Vec<Node> = host.machine().topo().nodes_by_id().map(|(node, _)| node).collect();
+        let nodes: Vec<Node> = host
+            .machine()
+            .topo()
+            .nodes_by_id()
+            .map(|(node, _)| node)
+            .collect();
         let homes: Vec<Option<Node>> = match self.variant {
             Variant::NodeAware => nodes.iter().copied().map(Some).collect(),
             _ => vec![None],
@@ -283,7 +306,10 @@ impl Policy for ScxSimple {
             Variant::NodeAware => {
                 let topo = host.machine().topo();
                 let outward = |n: &Node| topo[*n].near.iter().map(|m| m.index());
-                nodes.iter().map(|n| std::iter::once(n.index()).chain(outward(n)).collect()).collect()
+                nodes
+                    .iter()
+                    .map(|n| std::iter::once(n.index()).chain(outward(n)).collect())
+                    .collect()
             }
             _ => vec![vec![0]],
         };
@@ -302,7 +328,10 @@ impl Policy for ScxSimple {
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
         if wake.kind == WakeKind::Exec {
-            return Placement { cpu: wake.prev, reason: Step::Stays as u16 };
+            return Placement {
+                cpu: wake.prev,
+                reason: Step::Stays as u16,
+            };
         }
         let found = self.select_any(host, wake);
         self.tasks[wake.task.index()].direct = found.map(|(cpu, _)| cpu);
@@ -314,8 +343,14 @@ impl Policy for ScxSimple {
             usable.first().expect("a task may run somewhere")
         };
         match found {
-            Some((cpu, step)) => Placement { cpu, reason: step as u16 },
-            None => Placement { cpu: fallback(), reason: Step::NoneIdle as u16 },
+            Some((cpu, step)) => Placement {
+                cpu,
+                reason: step as u16,
+            },
+            None => Placement {
+                cpu: fallback(),
+                reason: Step::NoneIdle as u16,
+            },
         }
     }
 

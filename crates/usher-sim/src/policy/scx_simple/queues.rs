@@ -52,7 +52,10 @@ impl Queues {
             rq_lines: host.new_lines(rq, nr),
             shared: homes
                 .iter()
-                .map(|&home| SharedQueue { tasks: BTreeSet::new(), line: host.new_line(dsq, home) })
+                .map(|&home| SharedQueue {
+                    tasks: BTreeSet::new(),
+                    line: host.new_line(dsq, home),
+                })
                 .collect(),
             place: Vec::new(),
             seq: 0,
@@ -96,7 +99,14 @@ impl Queues {
 
     /// Queues a task in a shared queue: under the lock of the run queue of `cpu`, where the task is
     /// accounted until somebody takes it, and of the shared queue.
-    pub fn push_shared(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, queue: usize, vtime: u64) {
+    pub fn push_shared(
+        &mut self,
+        host: &mut Host,
+        task: TaskId,
+        cpu: Cpu,
+        queue: usize,
+        vtime: u64,
+    ) {
         let (rq, dsq) = (self.rq_lines[cpu.0 as usize], self.shared[queue].line);
         let rq_at = host.lock(rq);
         let at = host.lock(dsq);
@@ -105,7 +115,14 @@ impl Queues {
         self.shared[queue].tasks.insert((vtime, self.seq, task));
         host.unlock(dsq, at);
         host.unlock(rq, rq_at);
-        self.set_place(task, Place::Shared { queue, vtime, seq: self.seq });
+        self.set_place(
+            task,
+            Place::Shared {
+                queue,
+                vtime,
+                seq: self.seq,
+            },
+        );
     }
 
     /// Takes the first task of a shared queue that may run on `cpu`: a look without the lock, then with
@@ -118,7 +135,10 @@ impl Queues {
         }
         let at = host.lock(line);
         host.charge(QUEUE_OP_NS);
-        let found = self.shared[queue].tasks.iter().find(|(_, _, t)| host.task(*t).may_run_on(cpu));
+        let found = self.shared[queue]
+            .tasks
+            .iter()
+            .find(|(_, _, t)| host.task(*t).may_run_on(cpu));
         let found = found.copied();
         if let Some(key) = found {
             self.shared[queue].tasks.remove(&key);

@@ -40,8 +40,19 @@ pub(super) enum Step {
 
 /// Names of [`Step`], in order.
 pub(super) const STEPS: &[&str] = &[
-    "sync-prev", "sync-waker", "prev-core", "llc-core", "node-core", "any-core", "prev", "sibling",
-    "llc", "node", "any", "none-idle", "stays",
+    "sync-prev",
+    "sync-waker",
+    "prev-core",
+    "llc-core",
+    "node-core",
+    "any-core",
+    "prev",
+    "sibling",
+    "llc",
+    "node",
+    "any",
+    "none-idle",
+    "stays",
 ];
 
 /// What differs between the kernels that have this code.
@@ -99,11 +110,23 @@ pub(super) fn select_cpu_dfl(
     let machine = std::sync::Arc::clone(masks.machine());
     let prev = ask.prev;
     let restriction = (!ask.everywhere).then_some(ask.affinity);
-    let part = |set| Within { first: set, second: restriction };
+    let part = |set| Within {
+        first: set,
+        second: restriction,
+    };
     let info = machine.cpu(prev);
-    let llc = rules.llc_steps.then(|| part(machine.llc_cpus(info.llc))).filter(|s| !s.is_empty());
-    let node = rules.node_steps.then(|| part(machine.node_cpus(info.node))).filter(|s| !s.is_empty());
-    let allowed = Within { first: machine.online(), second: restriction };
+    let llc = rules
+        .llc_steps
+        .then(|| part(machine.llc_cpus(info.llc)))
+        .filter(|s| !s.is_empty());
+    let node = rules
+        .node_steps
+        .then(|| part(machine.node_cpus(info.node)))
+        .filter(|s| !s.is_empty());
+    let allowed = Within {
+        first: machine.online(),
+        second: restriction,
+    };
     let prev_ok = ask.affinity.contains(prev);
     // 1.
     if let Some(found) = sync_steps(masks, bus, rules, ask, prev_ok) {
@@ -121,7 +144,10 @@ pub(super) fn select_cpu_dfl(
                 return Some((cpu, step));
             }
         }
-        let flags = PickFlags { core: true, ..ask.flags };
+        let flags = PickFlags {
+            core: true,
+            ..ask.flags
+        };
         if let Some(cpu) = masks.pick(bus, ask.this, allowed, prev, flags) {
             return Some((cpu, Step::AnyCore));
         }
@@ -147,7 +173,9 @@ pub(super) fn select_cpu_dfl(
         }
     }
     // 7.
-    masks.pick(bus, ask.this, allowed, prev, ask.flags).map(|cpu| (cpu, Step::Any))
+    masks
+        .pick(bus, ask.this, allowed, prev, ask.flags)
+        .map(|cpu| (cpu, Step::Any))
 }
 
 /// Step 1.

@@ -30,16 +30,26 @@ fn machine(shape: &str) -> Arc<Machine> {
 }
 
 fn masks(machine: &Arc<Machine>, per_node: bool, idle: &CpuSet) -> IdleMasks {
-    let pairs = if per_node { machine.topo().nodes().len() as u32 } else { 1 };
-    let lines = (0..pairs).map(|n| (vec![cpu_line(n)], vec![smt_line(n)])).collect();
+    let pairs = if per_node {
+        machine.topo().nodes().len() as u32
+    } else {
+        1
+    };
+    let lines = (0..pairs)
+        .map(|n| (vec![cpu_line(n)], vec![smt_line(n)]))
+        .collect();
     let mut masks = IdleMasks::with_lines(Arc::clone(machine), per_node, lines);
     masks.set_idle(idle);
     masks
 }
 
 fn rules(machine: &Machine, per_node: bool) -> Rules {
-    let newest =
-        Rules { sibling_step: true, sync_claims: true, llc_steps: false, node_steps: false };
+    let newest = Rules {
+        sibling_step: true,
+        sync_claims: true,
+        llc_steps: false,
+        node_steps: false,
+    };
     topology_rules(newest, machine, per_node)
 }
 
@@ -56,7 +66,13 @@ impl Case {
     fn new() -> Self {
         let machine = machine("2n2l2c2t");
         let affinity = machine.online().clone();
-        Case { machine, per_node: false, idle: CpuSet::new(), affinity, sync: None }
+        Case {
+            machine,
+            per_node: false,
+            idle: CpuSet::new(),
+            affinity,
+            sync: None,
+        }
     }
 
     fn at(&self, node: usize, llc: usize, core: usize, thread: usize) -> Cpu {
@@ -67,7 +83,10 @@ impl Case {
     }
 
     fn idle(mut self, places: &[(usize, usize, usize, usize)]) -> Self {
-        self.idle = places.iter().map(|&(n, l, c, t)| self.at(n, l, c, t)).collect();
+        self.idle = places
+            .iter()
+            .map(|&(n, l, c, t)| self.at(n, l, c, t))
+            .collect();
         self
     }
 
@@ -117,11 +136,23 @@ fn whole_cores_are_preferred_nearest_first() {
     let own_core = core(0, 0, 0);
     let prev_only = [(0, 0, 0, 0)];
     let step = |places: &[&[(usize, usize, usize, usize)]]| {
-        Case::new().idle(&places.concat()).run().map(|(_, step)| step)
+        Case::new()
+            .idle(&places.concat())
+            .run()
+            .map(|(_, step)| step)
     };
-    assert_eq!(step(&[&far_core, &node_core, &llc_core, &own_core]), Some(Step::PrevCore));
-    assert_eq!(step(&[&far_core, &node_core, &llc_core, &prev_only]), Some(Step::LlcCore));
-    assert_eq!(step(&[&far_core, &node_core, &prev_only]), Some(Step::NodeCore));
+    assert_eq!(
+        step(&[&far_core, &node_core, &llc_core, &own_core]),
+        Some(Step::PrevCore)
+    );
+    assert_eq!(
+        step(&[&far_core, &node_core, &llc_core, &prev_only]),
+        Some(Step::LlcCore)
+    );
+    assert_eq!(
+        step(&[&far_core, &node_core, &prev_only]),
+        Some(Step::NodeCore)
+    );
     assert_eq!(step(&[&far_core, &prev_only]), Some(Step::AnyCore));
     assert_eq!(step(&[&prev_only]), Some(Step::Prev));
     assert_eq!(step(&[]), None);
@@ -132,7 +163,9 @@ fn whole_cores_are_preferred_nearest_first() {
 #[test]
 fn idle_threads_nearest_first() {
     let (far, node, llc, sibling) = ((1, 0, 0, 1), (0, 1, 1, 0), (0, 0, 1, 1), (0, 0, 0, 1));
-    Case::new().idle(&[far, node, llc, sibling]).expect(sibling, Step::Sibling);
+    Case::new()
+        .idle(&[far, node, llc, sibling])
+        .expect(sibling, Step::Sibling);
     Case::new().idle(&[far, node, llc]).expect(llc, Step::Llc);
     Case::new().idle(&[far, node]).expect(node, Step::Node);
     Case::new().idle(&[far]).expect(far, Step::Any);
@@ -152,7 +185,10 @@ fn the_sibling_step_can_be_off() {
         everywhere: true,
         flags: PickFlags::ANY,
     };
-    let old = Rules { sibling_step: false, ..rules(&case.machine, false) };
+    let old = Rules {
+        sibling_step: false,
+        ..rules(&case.machine, false)
+    };
     let found = select_cpu_dfl(&mut masks, &mut Recorder::default(), old, &ask);
     assert_eq!(found, Some((case.at(0, 0, 0, 1), Step::Llc)));
 }
@@ -188,8 +224,14 @@ fn synchronous_wakeups() {
     assert_eq!(case.run(), Some((case.at(0, 1, 1, 0), Step::SyncWaker)));
     // Something waits in the waker's queue; the waker exits: the usual steps.
     let variations = [
-        SyncWaker { local_queue_empty: false, ..waker(&case, 1) },
-        SyncWaker { exiting: true, ..waker(&case, 1) },
+        SyncWaker {
+            local_queue_empty: false,
+            ..waker(&case, 1)
+        },
+        SyncWaker {
+            exiting: true,
+            ..waker(&case, 1)
+        },
     ];
     for sync in variations {
         case.sync = Some(sync);
@@ -220,7 +262,11 @@ fn topology_switches() {
     };
     assert_eq!(on("1n1l8c2t", false), (false, false));
     assert_eq!(on("1n2l4c2t", false), (true, false));
-    assert_eq!(on("2n1l4c2t", false), (true, false), "node and LLC are the same CPUs");
+    assert_eq!(
+        on("2n1l4c2t", false),
+        (true, false),
+        "node and LLC are the same CPUs"
+    );
     assert_eq!(on("2n2l4c2t", false), (true, true));
     assert_eq!(on("2n2l4c2t", true), (true, false));
 }
@@ -247,11 +293,17 @@ fn nodes_are_walked_by_distance() {
             assert_eq!(bus.count(cpu_line(later.0), Access::Read), 0);
         }
     }
-    let in_node = PickFlags { core: false, in_node: true };
+    let in_node = PickFlags {
+        core: false,
+        in_node: true,
+    };
     masks.set_idle(&idle);
     let mut bus = Recorder::default();
     assert_eq!(masks.pick(&mut bus, prev, everywhere, prev, in_node), None);
-    assert!(bus.log.iter().all(|&(line, _)| line == cpu_line(0) || line == smt_line(0)));
+    assert!(bus
+        .log
+        .iter()
+        .all(|&(line, _)| line == cpu_line(0) || line == smt_line(0)));
 }
 
 // Goal: picks spread by the rotor: each starts behind the last one of the same CPU, wrapping around.
@@ -267,11 +319,19 @@ fn the_rotor_spreads_picks() {
         }
         let set = Within::one(&everywhere);
         let key = masks.key(Cpu(0));
-        masks.pick_in(&mut Recorder::default(), Cpu(this), set, key, false).map(|c| c.0)
+        masks
+            .pick_in(&mut Recorder::default(), Cpu(this), set, key, false)
+            .map(|c| c.0)
     };
-    assert_eq!((0..4).map(|_| pick(0, true)).collect::<Vec<_>>(), [1, 2, 3, 0].map(Some));
+    assert_eq!(
+        (0..4).map(|_| pick(0, true)).collect::<Vec<_>>(),
+        [1, 2, 3, 0].map(Some)
+    );
     assert_eq!(pick(3, true), Some(1), "CPU 3 has a rotor of its own");
-    assert_eq!((0..4).map(|_| pick(0, false)).collect::<Vec<_>>(), [Some(2), Some(3), Some(0), None]);
+    assert_eq!(
+        (0..4).map(|_| pick(0, false)).collect::<Vec<_>>(),
+        [Some(2), Some(3), Some(0), None]
+    );
 }
 
 // Goal: a claim clears the core's smt bits even if the CPU itself was gone, and reads before it writes.
@@ -284,12 +344,23 @@ fn a_claim_clears_smt_first() {
     let (a, b) = (case.at(0, 0, 0, 0), case.at(0, 0, 0, 1));
     let mut bus = Recorder::default();
     assert!(m.claim(&mut bus, a));
-    assert_eq!(m.peek(b), (true, false), "the sibling is idle, the core is not");
+    assert_eq!(
+        m.peek(b),
+        (true, false),
+        "the sibling is idle, the core is not"
+    );
     let (read, write, rmw) = (Access::Read, Access::Write, Access::Rmw);
     let (cpu, smt) = (cpu_line(0), smt_line(0));
-    assert_eq!(bus.take(), [(smt, read), (smt, read), (smt, write), (cpu, rmw)]);
+    assert_eq!(
+        bus.take(),
+        [(smt, read), (smt, read), (smt, write), (cpu, rmw)]
+    );
     assert!(!m.claim(&mut bus, a), "taken already");
-    assert_eq!(bus.take(), [(smt, read), (cpu, rmw)], "nothing to clear, so nothing dirtied");
+    assert_eq!(
+        bus.take(),
+        [(smt, read), (cpu, rmw)],
+        "nothing to clear, so nothing dirtied"
+    );
 }
 
 // Goal: transitions write what the kernel writes: idle sets the cpu bit, and the smt bits once the whole
@@ -308,12 +379,19 @@ fn transitions_write_what_the_kernel_writes() {
     assert_eq!(bus.take(), [(cpu, rmw), (cpu, read)]);
     m.update(&mut bus, b, true);
     assert_eq!((m.peek(a), m.peek(b)), ((true, true), (true, true)));
-    assert_eq!(bus.take(), [(cpu, rmw), (cpu, read), (smt, read), (smt, write)]);
+    assert_eq!(
+        bus.take(),
+        [(cpu, rmw), (cpu, read), (smt, read), (smt, write)]
+    );
     m.update(&mut bus, a, false);
     assert_eq!((m.peek(a), m.peek(b)), ((false, false), (true, false)));
     m.update(&mut bus, b, false);
     let busy = [(cpu, rmw), (smt, read), (smt, write)];
-    assert_eq!(bus.take(), [busy, busy].concat(), "the second clears nothing and dirties all the same");
+    assert_eq!(
+        bus.take(),
+        [busy, busy].concat(),
+        "the second clears nothing and dirties all the same"
+    );
 }
 
 // Goal: per-node masks keep the writes of a node on its own lines.

@@ -46,7 +46,9 @@ pub(super) fn lower(
     }
     let metrics = metrics(&mut world);
     let forks = world.new_list();
-    world.list(forks).extend(std::iter::repeat_n(0, tasks.len()));
+    world
+        .list(forks)
+        .extend(std::iter::repeat_n(0, tasks.len()));
     let plan = Plan {
         tasks,
         duration,
@@ -71,7 +73,11 @@ pub(super) fn lower(
         parameters: BTreeMap::new(),
         world,
         tasks: vec![main],
-        stop: if duration.is_some() { Stop::FirstExit } else { Stop::AllExit },
+        stop: if duration.is_some() {
+            Stop::FirstExit
+        } else {
+            Stop::AllExit
+        },
         warmup: args.get("warmup"),
         headline: headline(file),
         limits: limits(&reading),
@@ -107,10 +113,13 @@ fn check_forks_and_barriers(origin: Origin<'_>, file: &RtApp) -> Result<(), SimE
     let names: Vec<&str> = file.tasks.iter().map(|t| t.name.as_str()).collect();
     let mut forked = Vec::new();
     for step in file.tasks.iter().flat_map(steps) {
-        let Event::Fork(name) = &step.event else { continue };
+        let Event::Fork(name) = &step.event else {
+            continue;
+        };
         if !names.contains(&name.as_str()) {
             let near = nearest(name, &names).join(", ");
-            let what = format!("`fork` names the task `{name}`, which does not exist; tasks: {near}");
+            let what =
+                format!("`fork` names the task `{name}`, which does not exist; tasks: {near}");
             return Err(origin.error(step.at, what));
         }
         forked.push(name.as_str());
@@ -146,9 +155,20 @@ fn metrics(world: &mut World) -> Metrics {
 
 /// Files with timers are about latency, others about throughput.
 fn headline(file: &RtApp) -> Headline {
-    let timer = file.tasks.iter().flat_map(steps).any(|s| matches!(s.event, Event::Timer { .. }));
-    let metric = if timer { "timer_latency_ns_p99" } else { "activations_per_s" };
-    Headline { metric: metric.into(), higher_is_better: !timer }
+    let timer = file
+        .tasks
+        .iter()
+        .flat_map(steps)
+        .any(|s| matches!(s.event, Event::Timer { .. }));
+    let metric = if timer {
+        "timer_latency_ns_p99"
+    } else {
+        "activations_per_s"
+    };
+    Headline {
+        metric: metric.into(),
+        higher_is_better: !timer,
+    }
 }
 
 fn limits(reading: &Reading) -> Vec<String> {
@@ -161,7 +181,12 @@ fn limits(reading: &Reading) -> Vec<String> {
         let what = "`calibration` changes nothing: a microsecond of `run` is one of the strongest core type";
         limits.push(what.into());
     }
-    let forks = reading.file.tasks.iter().flat_map(steps).any(|s| matches!(s.event, Event::Fork(_)));
+    let forks = reading
+        .file
+        .tasks
+        .iter()
+        .flat_map(steps)
+        .any(|s| matches!(s.event, Event::Fork(_)));
     if forks {
         limits.push("the 1025th fork of a task is refused and counted, where rt-app ends".into());
     }
@@ -170,7 +195,9 @@ fn limits(reading: &Reading) -> Vec<String> {
 
 /// A name for metrics: letters, digits and underscores.
 fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
 struct Lowering<'a, 'w> {
@@ -199,9 +226,21 @@ impl<'a, 'w> Lowering<'a, 'w> {
                 }
             }
         }
-        let barriers = parties.into_iter().map(|(name, n)| (name, world.new_barrier(n))).collect();
+        let barriers = parties
+            .into_iter()
+            .map(|(name, n)| (name, world.new_barrier(n)))
+            .collect();
         let (mutexes, conds, timers) = Default::default();
-        Lowering { origin, file, args, world, mutexes, conds, barriers, timers }
+        Lowering {
+            origin,
+            file,
+            args,
+            world,
+            mutexes,
+            conds,
+            barriers,
+            timers,
+        }
     }
 
     fn global(&self) -> &'a Global {
@@ -219,7 +258,11 @@ impl<'a, 'w> Lowering<'a, 'w> {
                 self.event(task, &step.event, &mut own, &mut ops);
             }
             let wants = self.wants(&phase.attrs)?;
-            phases.push(PhasePlan { wants, repeat: phase.repeat, ops });
+            phases.push(PhasePlan {
+                wants,
+                repeat: phase.repeat,
+                ops,
+            });
         }
         let metric = plain(&task.name);
         Ok(TaskPlan {
@@ -232,7 +275,9 @@ impl<'a, 'w> Lowering<'a, 'w> {
             phases,
             own_timers: own.len(),
             hint: hints.of_task(&task.name),
-            activations: self.world.new_counter(&format!("task_{metric}_activations")),
+            activations: self
+                .world
+                .new_counter(&format!("task_{metric}_activations")),
             period: self.world.new_latency(&format!("task_{metric}_period")),
         })
     }
@@ -242,7 +287,11 @@ impl<'a, 'w> Lowering<'a, 'w> {
             None => None,
             Some((list, at)) => Some(self.cpus(list, *at)?),
         };
-        Ok(Wants { policy: attrs.policy, priority: attrs.priority.map(|(p, _)| p), cpus })
+        Ok(Wants {
+            policy: attrs.policy,
+            priority: attrs.priority.map(|(p, _)| p),
+            cpus,
+        })
     }
 
     fn cpus(&self, list: &[u32], at: Place) -> Result<Arc<CpuSet>, SimError> {
@@ -261,7 +310,11 @@ impl<'a, 'w> Lowering<'a, 'w> {
     /// before, so if the task loops, its phases are gone through twice.
     fn check_priorities(&self, task: &TaskDef) -> Result<(), SimError> {
         let mut policy = self.global().default_policy;
-        let passes = if task.repeat == Repeat::Times(1) { 1 } else { 2 };
+        let passes = if task.repeat == Repeat::Times(1) {
+            1
+        } else {
+            2
+        };
         let phases = task.phases.iter().map(|p| &p.attrs);
         let phases = std::iter::repeat_n(phases, passes).flatten();
         for attrs in std::iter::once(&task.attrs).chain(phases) {
@@ -286,14 +339,26 @@ impl<'a, 'w> Lowering<'a, 'w> {
         } else {
             MutexKind::Barging
         };
-        *self.mutexes.entry(name).or_insert_with(|| self.world.new_mutex(kind))
+        *self
+            .mutexes
+            .entry(name)
+            .or_insert_with(|| self.world.new_mutex(kind))
     }
 
     fn cond(&mut self, name: &'a str) -> Cond {
-        *self.conds.entry(name).or_insert_with(|| self.world.new_cond())
+        *self
+            .conds
+            .entry(name)
+            .or_insert_with(|| self.world.new_cond())
     }
 
-    fn event(&mut self, task: &'a TaskDef, event: &'a Event, own: &mut Vec<&'a str>, ops: &mut Vec<Op>) {
+    fn event(
+        &mut self,
+        task: &'a TaskDef,
+        event: &'a Event,
+        own: &mut Vec<&'a str>,
+        ops: &mut Vec<Op>,
+    ) {
         match event {
             Event::Run(us) => ops.push(Op::Run(us * 1000)),
             Event::Runtime(us) => ops.push(Op::Runtime(us * 1000)),
@@ -332,21 +397,39 @@ impl<'a, 'w> Lowering<'a, 'w> {
     }
 
     /// A timer is absolute if any of its uses says so: rt-app keeps that with the timer.
-    fn timer(&mut self, task: &'a TaskDef, name: &'a str, period: Nanos, own: &mut Vec<&'a str>) -> Op {
-        let is_absolute = |s: &Step| {
-            matches!(&s.event, Event::Timer { name: n, absolute: true, .. } if n == name)
-        };
+    fn timer(
+        &mut self,
+        task: &'a TaskDef,
+        name: &'a str,
+        period: Nanos,
+        own: &mut Vec<&'a str>,
+    ) -> Op {
+        let is_absolute = |s: &Step| matches!(&s.event, Event::Timer { name: n, absolute: true, .. } if n == name);
         if Event::is_unique_timer(name) {
-            let n = own.iter().position(|known| *known == name).unwrap_or_else(|| {
-                own.push(name);
-                own.len() - 1
-            });
+            let n = own
+                .iter()
+                .position(|known| *known == name)
+                .unwrap_or_else(|| {
+                    own.push(name);
+                    own.len() - 1
+                });
             let absolute = steps(task).any(is_absolute);
-            return Op::Timer { timer: Timer::Own(n), period, absolute };
+            return Op::Timer {
+                timer: Timer::Own(n),
+                period,
+                absolute,
+            };
         }
-        let word = *self.timers.entry(name).or_insert_with(|| self.world.new_word(UNUSED));
+        let word = *self
+            .timers
+            .entry(name)
+            .or_insert_with(|| self.world.new_word(UNUSED));
         let absolute = self.file.tasks.iter().flat_map(steps).any(is_absolute);
-        Op::Timer { timer: Timer::Shared(word), period, absolute }
+        Op::Timer {
+            timer: Timer::Shared(word),
+            period,
+            absolute,
+        }
     }
 
     fn mem(&self, bytes: u64) -> Op {
@@ -403,7 +486,8 @@ fn check_locks(origin: Origin<'_>, task: &TaskDef) -> Result<(), SimError> {
     match held.first() {
         None => Ok(()),
         Some((name, at)) => {
-            let what = format!("`{name}` is still locked when the task ends or starts over; unlock it");
+            let what =
+                format!("`{name}` is still locked when the task ends or starts over; unlock it");
             Err(origin.error(*at, what))
         }
     }
@@ -419,7 +503,10 @@ fn check_lock<'a>(
     match &step.event {
         Event::Lock(name) => match place(name) {
             Some(i) => {
-                let what = format!("`{name}` is locked already, at {}; unlock it first", held[i].1);
+                let what = format!(
+                    "`{name}` is locked already, at {}; unlock it first",
+                    held[i].1
+                );
                 Err(origin.error(step.at, what))
             }
             None => {
@@ -432,9 +519,10 @@ fn check_lock<'a>(
                 held.remove(i);
                 Ok(())
             }
-            None => {
-                Err(origin.error(step.at, format!("`{name}` is not locked here; lock it before")))
-            }
+            None => Err(origin.error(
+                step.at,
+                format!("`{name}` is not locked here; lock it before"),
+            )),
         },
         Event::Wait { mutex, .. } | Event::Sync { mutex, .. } if place(mutex).is_none() => {
             let what = format!("needs `{mutex}` locked, which it is not; lock it before");
@@ -457,4 +545,3 @@ fn check_lock<'a>(
         _ => Ok(()),
     }
 }
-

@@ -49,20 +49,63 @@ use crate::params::Params;
 
 /// The parameters of all rt-app files.
 pub const FIGURES: &[Figure] = &[
-    time("duration", 0, "ends the run after this time; 0: as the file says", "the file"),
-    time("warmup", 0, "time before the measurement", "rt-app has none"),
+    time(
+        "duration",
+        0,
+        "ends the run after this time; 0: as the file says",
+        "the file",
+    ),
+    time(
+        "warmup",
+        0,
+        "time before the measurement",
+        "rt-app has none",
+    ),
     Figure {
         key: "ignore",
         kind: Kind::Text(""),
-        meaning: "keys to leave out of account, joined by commas, out of those that are not modelled",
+        meaning:
+            "keys to leave out of account, joined by commas, out of those that are not modelled",
         source: "none",
     },
-    time("loop_cost", US, "CPU time of rt-app itself per pass of a phase", "assumed: clock readings and log"),
-    span("runtime_step", 32 * US, "granularity of `runtime`", "rt-app: 32 us"),
-    count("mem_ns_per_kib", 60, (0, 1_000_000), "time to write one KiB of memory", "assumed: 16 GB/s"),
-    time("null_write", 300, "time of one write to /dev/null", "assumed: a system call"),
-    time("io_latency", 100 * US, "latency of a write to another device", "assumed: a SATA SSD"),
-    count("io_ns_per_kib", 2_000, (0, 1_000_000_000), "time of one KiB to another device", "assumed: 500 MB/s"),
+    time(
+        "loop_cost",
+        US,
+        "CPU time of rt-app itself per pass of a phase",
+        "assumed: clock readings and log",
+    ),
+    span(
+        "runtime_step",
+        32 * US,
+        "granularity of `runtime`",
+        "rt-app: 32 us",
+    ),
+    count(
+        "mem_ns_per_kib",
+        60,
+        (0, 1_000_000),
+        "time to write one KiB of memory",
+        "assumed: 16 GB/s",
+    ),
+    time(
+        "null_write",
+        300,
+        "time of one write to /dev/null",
+        "assumed: a system call",
+    ),
+    time(
+        "io_latency",
+        100 * US,
+        "latency of a write to another device",
+        "assumed: a SATA SSD",
+    ),
+    count(
+        "io_ns_per_kib",
+        2_000,
+        (0, 1_000_000_000),
+        "time of one KiB to another device",
+        "assumed: 500 MB/s",
+    ),
     footprint("footprint_kib", 32),
 ];
 
@@ -93,11 +136,15 @@ fn ignored_keys(text: &str) -> Result<Vec<&'static str>, SimError> {
     let words = text.split(',').filter(|word| !word.is_empty());
     words
         .map(|word| {
-            known.iter().copied().find(|key| *key == word).ok_or_else(|| SimError::Unknown {
-                kind: "key in parameter `ignore`".into(),
-                name: word.into(),
-                nearest: nearest(word, &known),
-            })
+            known
+                .iter()
+                .copied()
+                .find(|key| *key == word)
+                .ok_or_else(|| SimError::Unknown {
+                    kind: "key in parameter `ignore`".into(),
+                    name: word.into(),
+                    nearest: nearest(word, &known),
+                })
         })
         .collect()
 }

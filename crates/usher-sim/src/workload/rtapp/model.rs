@@ -67,7 +67,10 @@ impl Policy {
 
     /// As in a file.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(p, _)| *p == self).map_or("", |(_, name)| name)
+        Self::ALL
+            .iter()
+            .find(|(p, _)| *p == self)
+            .map_or("", |(_, name)| name)
     }
 
     /// Legal priorities (nice values for the first two), and what a task gets that gives none.

@@ -13,9 +13,7 @@ use super::model::{Policy, Repeat};
 use crate::cpuset::CpuSet;
 use crate::ids::Nanos;
 use crate::program::{Action, Class, Hint, Memory, Program, TaskCtx, TaskSpec};
-use crate::world::{
-    Barrier, Cond, CounterId, LatencyId, List, Mutex, ValueId, Word,
-};
+use crate::world::{Barrier, Cond, CounterId, LatencyId, List, Mutex, ValueId, Word};
 
 /// What an event comes to.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +21,21 @@ pub(super) enum Op {
     Run(Nanos),
     Runtime(Nanos),
     Sleep(Nanos),
-    Timer { timer: Timer, period: Nanos, absolute: bool },
+    Timer {
+        timer: Timer,
+        period: Nanos,
+        absolute: bool,
+    },
     Lock(Mutex),
     Unlock(Mutex),
     Wait(Cond, Mutex),
     Signal(Cond),
     Broad(Cond),
     Barrier(Barrier),
-    Mem { work: Nanos, footprint_kib: u32 },
+    Mem {
+        work: Nanos,
+        footprint_kib: u32,
+    },
     /// Written to a device that takes everything at once.
     Write(Nanos),
     Io(Nanos),
@@ -152,7 +157,13 @@ impl Main {
     pub fn new(plan: Arc<Plan>) -> Main {
         let instances = |(i, t): (usize, &TaskPlan)| std::iter::repeat_n(i, t.instances as usize);
         let left = plan.tasks.iter().enumerate().flat_map(instances).collect();
-        Main { plan, left, made: 0, join: Join::default(), step: MainStep::Create }
+        Main {
+            plan,
+            left,
+            made: 0,
+            join: Join::default(),
+            step: MainStep::Create,
+        }
     }
 
     /// Whether nobody can ever go on: all that are left wait, and some of them in a lock or barrier.
@@ -160,8 +171,11 @@ impl Main {
     fn stuck(&self, ctx: &mut TaskCtx<'_>) -> bool {
         let states = ctx.list(self.plan.states);
         let count = |state: State| states.iter().filter(|s| **s == state as u64).count();
-        let (alive, stuck, waiting) =
-            (count(State::Alive), count(State::Stuck), count(State::Waiting));
+        let (alive, stuck, waiting) = (
+            count(State::Alive),
+            count(State::Stuck),
+            count(State::Waiting),
+        );
         ctx.set_value(self.plan.metrics.waiting_at_end, waiting as u64);
         alive == 0 && stuck > 0
     }
@@ -180,7 +194,11 @@ impl Program for Main {
                     }
                     None => {
                         let ends = self.plan.duration.is_some();
-                        self.step = if ends { MainStep::Sleep } else { MainStep::Join };
+                        self.step = if ends {
+                            MainStep::Sleep
+                        } else {
+                            MainStep::Join
+                        };
                     }
                 },
                 MainStep::Created => {
@@ -231,7 +249,11 @@ fn thread(
         slack: None,
         due: 0,
         pending: Vec::new(),
-        step: if nth_fork.is_some() { ThreadStep::Delay } else { ThreadStep::Ready },
+        step: if nth_fork.is_some() {
+            ThreadStep::Delay
+        } else {
+            ThreadStep::Ready
+        },
     };
     let name = match nth_fork {
         Some(n) => format!("{}-{number}-{n:04}", def.name),
@@ -309,7 +331,8 @@ impl Thread {
         }
         self.priority = wants.priority.unwrap_or(self.priority);
         if (policy, priority) != (self.policy, self.priority) {
-            self.pending.push(Action::SetClass(class(self.policy, self.priority)));
+            self.pending
+                .push(Action::SetClass(class(self.policy, self.priority)));
         }
     }
 
@@ -322,7 +345,10 @@ impl Thread {
         };
         if changes {
             self.cpus = wanted.cloned();
-            let set = self.cpus.clone().unwrap_or_else(|| self.plan.everywhere.clone());
+            let set = self
+                .cpus
+                .clone()
+                .unwrap_or_else(|| self.plan.everywhere.clone());
             self.pending.push(Action::SetAffinity(set));
         }
     }
@@ -352,7 +378,14 @@ impl Thread {
         ctx.sample(task.period, ctx.now() - self.began);
         if let Some(slack) = self.slack {
             let magnitude = u64::try_from(slack.unsigned_abs()).unwrap_or(u64::MAX / 2);
-            ctx.sample(if slack < 0 { metrics.overrun } else { metrics.slack }, magnitude);
+            ctx.sample(
+                if slack < 0 {
+                    metrics.overrun
+                } else {
+                    metrics.slack
+                },
+                magnitude,
+            );
         }
         self.phase_pass += 1;
         if task.phases[self.phase].repeat == Repeat::Times(self.phase_pass) {
@@ -392,7 +425,11 @@ impl Thread {
                 return None;
             }
             Op::Sleep(ns) => Action::Sleep(ns),
-            Op::Timer { timer, period, absolute } => {
+            Op::Timer {
+                timer,
+                period,
+                absolute,
+            } => {
                 return self.arm(ctx, timer, period, absolute);
             }
             Op::Lock(mutex) => Action::Lock(mutex),
@@ -401,8 +438,14 @@ impl Thread {
             Op::Signal(cond) => Action::CondSignal(cond),
             Op::Broad(cond) => Action::CondBroadcast(cond),
             Op::Barrier(barrier) => Action::Barrier(barrier),
-            Op::Mem { work, footprint_kib } => {
-                ctx.set_memory(Memory { footprint_kib, bound_permille: 1000 });
+            Op::Mem {
+                work,
+                footprint_kib,
+            } => {
+                ctx.set_memory(Memory {
+                    footprint_kib,
+                    bound_permille: 1000,
+                });
                 self.step = ThreadStep::MemDone;
                 Action::Compute(work)
             }
@@ -437,7 +480,10 @@ impl Thread {
         let due = last.unwrap_or(self.zero) + period;
         let now = ctx.now();
         let slack = i128::from(due) - i128::from(now);
-        let before = self.slack.filter(|_| self.plan.cumulative_slack).unwrap_or(0);
+        let before = self
+            .slack
+            .filter(|_| self.plan.cumulative_slack)
+            .unwrap_or(0);
         self.slack = Some(before + slack);
         let missed = now >= due;
         let next = if missed && !absolute { now } else { due };
@@ -458,10 +504,16 @@ impl Thread {
 fn class(policy: Policy, priority: i64) -> Class {
     // The reader and the compiler have checked the bounds.
     match policy {
-        Policy::Other => Class::Normal { nice: priority as i8 },
+        Policy::Other => Class::Normal {
+            nice: priority as i8,
+        },
         Policy::Idle => Class::Idle,
-        Policy::RoundRobin => Class::RoundRobin { prio: priority as u8 },
-        Policy::Fifo => Class::Fifo { prio: priority as u8 },
+        Policy::RoundRobin => Class::RoundRobin {
+            prio: priority as u8,
+        },
+        Policy::Fifo => Class::Fifo {
+            prio: priority as u8,
+        },
     }
 }
 
@@ -516,11 +568,17 @@ impl Program for Thread {
                     self.step = ThreadStep::Event;
                 }
                 ThreadStep::TimerFired => {
-                    ctx.sample(plan.metrics.timer_latency, ctx.now().saturating_sub(self.due));
+                    ctx.sample(
+                        plan.metrics.timer_latency,
+                        ctx.now().saturating_sub(self.due),
+                    );
                     self.step = ThreadStep::Event;
                 }
                 ThreadStep::MemDone => {
-                    ctx.set_memory(Memory { footprint_kib: plan.footprint_kib, bound_permille: 0 });
+                    ctx.set_memory(Memory {
+                        footprint_kib: plan.footprint_kib,
+                        bound_permille: 0,
+                    });
                     self.step = ThreadStep::Event;
                 }
                 ThreadStep::PhaseEnd => self.end_phase(ctx),

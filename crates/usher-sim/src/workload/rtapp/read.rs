@@ -65,8 +65,16 @@ const GLOBAL_KEYS: &[&str] = &[
     "calibration",
 ];
 
-const RESOURCE_TYPES: &[&str] =
-    &["mutex", "signal", "wait", "broadcast", "sync", "sleep", "run", "timer"];
+const RESOURCE_TYPES: &[&str] = &[
+    "mutex",
+    "signal",
+    "wait",
+    "broadcast",
+    "sync",
+    "sleep",
+    "run",
+    "timer",
+];
 
 /// Keys of tasks and phases that the simulator cannot honour; `--set ignore=` may name those with a
 /// remedy of `None`.
@@ -80,7 +88,12 @@ struct Unsupported {
 }
 
 const fn unsupported(key: &'static str, neutral: Option<Value>, why: &'static str) -> Unsupported {
-    Unsupported { key, neutral, why, remedy: None }
+    Unsupported {
+        key,
+        neutral,
+        why,
+        remedy: None,
+    }
 }
 
 const fn obsolete(key: &'static str, remedy: &'static str) -> Unsupported {
@@ -95,9 +108,21 @@ const fn obsolete(key: &'static str, remedy: &'static str) -> Unsupported {
 const DEADLINE: &str = "belongs to SCHED_DEADLINE or a custom slice, which is not modelled";
 
 const UNSUPPORTED: &[Unsupported] = &[
-    unsupported("util_min", Some(Value::Whole(0)), "(utilisation clamping) is not modelled"),
-    unsupported("util_max", Some(Value::Whole(1024)), "(utilisation clamping) is not modelled"),
-    unsupported("taskgroup", Some(Value::Text(String::new())), "(a CPU cgroup) is not modelled"),
+    unsupported(
+        "util_min",
+        Some(Value::Whole(0)),
+        "(utilisation clamping) is not modelled",
+    ),
+    unsupported(
+        "util_max",
+        Some(Value::Whole(1024)),
+        "(utilisation clamping) is not modelled",
+    ),
+    unsupported(
+        "taskgroup",
+        Some(Value::Text(String::new())),
+        "(a CPU cgroup) is not modelled",
+    ),
     unsupported("nodes_membind", None, "(memory binding) is not modelled"),
     unsupported("membind_nodes", None, "(memory binding) is not modelled"),
     unsupported("dl-runtime", Some(Value::Whole(0)), DEADLINE),
@@ -108,7 +133,10 @@ const UNSUPPORTED: &[Unsupported] = &[
     unsupported("deadline", Some(Value::Whole(0)), DEADLINE),
     obsolete("exec", "use `run`"),
     obsolete("lock_order", "use `lock` and `unlock`"),
-    obsolete("resources", "use `lock` and `unlock`, which need no declaration"),
+    obsolete(
+        "resources",
+        "use `lock` and `unlock`, which need no declaration",
+    ),
 ];
 
 const TASK_KEYS: &[&str] = &["instance", "delay", "phases"];
@@ -116,8 +144,8 @@ const SHARED_KEYS: &[&str] = &["loop", "policy", "priority", "cpus"];
 
 /// Event names; one that begins with another stands before it.
 const EVENTS: &[&str] = &[
-    "runtime", "run", "sleep", "timer", "lock", "unlock", "wait", "signal", "broad", "sync", "suspend",
-    "resume", "barrier", "mem", "iorun", "yield", "fork",
+    "runtime", "run", "sleep", "timer", "lock", "unlock", "wait", "signal", "broad", "sync",
+    "suspend", "resume", "barrier", "mem", "iorun", "yield", "fork",
 ];
 
 /// The event of a key: an event's name, as it is or with a number or a tail after `_` or `-`, by which
@@ -138,7 +166,11 @@ const MOST: i64 = i64::MAX / 1000;
 
 /// Keys that [`read`] can be told to leave out.
 pub(super) fn ignorable() -> Vec<&'static str> {
-    UNSUPPORTED.iter().filter(|u| u.remedy.is_none()).map(|u| u.key).collect()
+    UNSUPPORTED
+        .iter()
+        .filter(|u| u.remedy.is_none())
+        .map(|u| u.key)
+        .collect()
 }
 
 /// Reads a file's text.
@@ -148,7 +180,12 @@ pub(super) fn ignorable() -> Vec<&'static str> {
 pub(super) fn read(name: &str, text: &str, ignore: &[&'static str]) -> Result<Reading, SimError> {
     let origin = Origin { name };
     let root = parse(origin, text)?;
-    let mut reader = Reader { origin, ignore, ignored: BTreeMap::new(), calibrated: false };
+    let mut reader = Reader {
+        origin,
+        ignore,
+        ignored: BTreeMap::new(),
+        calibrated: false,
+    };
     let mut global = Global::default();
     let mut tasks = None;
     let mut seen = Seen::new(origin);
@@ -166,10 +203,17 @@ pub(super) fn read(name: &str, text: &str, ignore: &[&'static str]) -> Result<Re
     }
     let Some(tasks) = tasks else {
         let at = Place { line: 1, column: 1 };
-        return Err(origin.error(at, "has no `tasks` object; without tasks there is nothing to run"));
+        return Err(origin.error(
+            at,
+            "has no `tasks` object; without tasks there is nothing to run",
+        ));
     };
     let file = RtApp { global, tasks };
-    Ok(Reading { file, ignored: reader.ignored, calibrated: reader.calibrated })
+    Ok(Reading {
+        file,
+        ignored: reader.ignored,
+        calibrated: reader.calibrated,
+    })
 }
 
 fn near(key: &str, valid: &[&str]) -> String {
@@ -187,14 +231,20 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn new(origin: Origin<'a>) -> Self {
-        Seen { origin, keys: BTreeMap::new() }
+        Seen {
+            origin,
+            keys: BTreeMap::new(),
+        }
     }
 
     fn once(&mut self, entry: &Entry) -> Result<(), SimError> {
         match self.keys.insert(entry.key.clone(), entry.at) {
             None => Ok(()),
             Some(first) => {
-                let what = format!("`{}` is given twice, first at {first}; remove one", entry.key);
+                let what = format!(
+                    "`{}` is given twice, first at {first}; remove one",
+                    entry.key
+                );
                 Err(self.origin.error(entry.at, what))
             }
         }
@@ -248,12 +298,16 @@ impl Reader<'_> {
     /// `"CPU0"` or nanoseconds per loop. Either only says how long a microsecond of `run` is; here it is a
     /// microsecond of the strongest core.
     fn calibration(&mut self, entry: &Entry) -> Result<(), SimError> {
-        let cpu = |text: &str| text.strip_prefix("CPU").is_some_and(|n| n.parse::<u32>().is_ok());
+        let cpu = |text: &str| {
+            text.strip_prefix("CPU")
+                .is_some_and(|n| n.parse::<u32>().is_ok())
+        };
         match &entry.node.value {
             Value::Whole(n) if *n > 0 => {}
             Value::Text(text) if cpu(text) => {}
             _ => {
-                let must = "\"CPU\" and a number, or a whole number of nanoseconds per loop above 0";
+                let must =
+                    "\"CPU\" and a number, or a whole number of nanoseconds per loop above 0";
                 return Err(self.origin.bad(entry, must));
             }
         }
@@ -265,11 +319,14 @@ impl Reader<'_> {
         let must = "SCHED_OTHER, SCHED_IDLE, SCHED_RR or SCHED_FIFO";
         let name = entry.text(self.origin, must)?;
         if name == "SCHED_DEADLINE" {
-            let what = "SCHED_DEADLINE is not modelled; use SCHED_FIFO or SCHED_RR with a `priority`";
+            let what =
+                "SCHED_DEADLINE is not modelled; use SCHED_FIFO or SCHED_RR with a `priority`";
             return Err(self.origin.error(entry.node.at, what));
         }
         let found = Policy::ALL.iter().find(|(_, known)| *known == name);
-        found.map(|(policy, _)| *policy).ok_or_else(|| self.origin.bad(entry, must))
+        found
+            .map(|(policy, _)| *policy)
+            .ok_or_else(|| self.origin.bad(entry, must))
     }
 
     /// rt-app makes resources as events name them; what a file declares is only checked.
@@ -300,7 +357,9 @@ impl Reader<'_> {
             out.push(self.task(name, entry)?);
         }
         if out.is_empty() {
-            return Err(self.origin.error(tasks.at, "`tasks` is empty; there is nothing to run"));
+            return Err(self
+                .origin
+                .error(tasks.at, "`tasks` is empty; there is nothing to run"));
         }
         Ok(out)
     }
@@ -372,9 +431,17 @@ impl Reader<'_> {
 
     fn phase(&mut self, phase: &Entry, number: usize) -> Result<Phase, SimError> {
         let entries = phase.table(self.origin, "an object: the phase's keys and events")?;
-        let name = if phase.key.is_empty() { format!("phase{number}") } else { phase.key.clone() };
-        let mut out =
-            Phase { name, attrs: Attrs::default(), repeat: Repeat::Times(1), events: Vec::new() };
+        let name = if phase.key.is_empty() {
+            format!("phase{number}")
+        } else {
+            phase.key.clone()
+        };
+        let mut out = Phase {
+            name,
+            attrs: Attrs::default(),
+            repeat: Repeat::Times(1),
+            events: Vec::new(),
+        };
         let mut seen = Seen::new(self.origin);
         for entry in entries.iter().filter(|e| event_name(&e.key).is_none()) {
             seen.once(entry)?;
@@ -414,7 +481,9 @@ impl Reader<'_> {
                 let must = "a list of CPU numbers";
                 let cpus = entry.wholes(origin, i64::from(u16::MAX), must)?;
                 if cpus.is_empty() {
-                    return Err(origin.error(entry.node.at, "`cpus` is empty; name at least one CPU"));
+                    return Err(
+                        origin.error(entry.node.at, "`cpus` is empty; name at least one CPU")
+                    );
                 }
                 attrs.cpus = Some((cpus, entry.node.at));
             }
@@ -452,7 +521,10 @@ impl Reader<'_> {
         let mut steps = Vec::new();
         for entry in entries {
             if let Some(name) = event_name(&entry.key) {
-                steps.push(Step { event: self.event(name, entry)?, at: entry.at });
+                steps.push(Step {
+                    event: self.event(name, entry)?,
+                    at: entry.at,
+                });
             }
         }
         if steps.is_empty() {
@@ -489,7 +561,9 @@ impl Reader<'_> {
                 let (cond, mutex) = self.cond_and_mutex(entry)?;
                 Event::Sync { cond, mutex }
             }
-            "suspend" => Event::Suspend(text("a name to be resumed by, or \"\" for the task's own")?),
+            "suspend" => {
+                Event::Suspend(text("a name to be resumed by, or \"\" for the task's own")?)
+            }
             "resume" => Event::Resume(text("the name that somebody is suspended under")?),
             "barrier" => Event::Barrier(text("the name of a barrier")?),
             "fork" => Event::Fork(text("the name of a task")?),
@@ -520,13 +594,22 @@ impl Reader<'_> {
                 }
                 key => {
                     let near = near(key, &["ref", "period", "mode"]);
-                    return Err(origin.error(part.at, format!("unknown key `{key}` of a timer{near}")));
+                    return Err(
+                        origin.error(part.at, format!("unknown key `{key}` of a timer{near}"))
+                    );
                 }
             }
         }
         match (name, period) {
-            (Some(name), Some(period)) => Ok(Event::Timer { name, period, absolute }),
-            _ => Err(origin.error(entry.at, "a timer needs both `ref` and `period`; add what is missing")),
+            (Some(name), Some(period)) => Ok(Event::Timer {
+                name,
+                period,
+                absolute,
+            }),
+            _ => Err(origin.error(
+                entry.at,
+                "a timer needs both `ref` and `period`; add what is missing",
+            )),
         }
     }
 
@@ -541,13 +624,20 @@ impl Reader<'_> {
                 "ref" => cond = Some(part.text(origin, "the name of a condition")?.to_string()),
                 "mutex" => mutex = Some(part.text(origin, "the name of a mutex")?.to_string()),
                 key => {
-                    let what = format!("unknown key `{key}` of `{}`{}", entry.key, near(key, &["ref", "mutex"]));
+                    let what = format!(
+                        "unknown key `{key}` of `{}`{}",
+                        entry.key,
+                        near(key, &["ref", "mutex"])
+                    );
                     return Err(origin.error(part.at, what));
                 }
             }
         }
         cond.zip(mutex).ok_or_else(|| {
-            let what = format!("`{}` needs both `ref` and `mutex`; add what is missing", entry.key);
+            let what = format!(
+                "`{}` needs both `ref` and `mutex`; add what is missing",
+                entry.key
+            );
             origin.error(entry.at, what)
         })
     }
@@ -568,5 +658,8 @@ fn unique_name(wanted: &str, taken: &[TaskDef]) -> String {
     if free(wanted) {
         return wanted.into();
     }
-    (1..).map(|n| format!("{wanted}{n}")).find(|name| free(name)).expect("numbers do not end")
+    (1..)
+        .map(|n| format!("{wanted}{n}"))
+        .find(|name| free(name))
+        .expect("numbers do not end")
 }

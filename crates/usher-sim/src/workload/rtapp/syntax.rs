@@ -69,12 +69,18 @@ pub(super) struct Origin<'a> {
 impl Origin<'_> {
     /// A complaint about the thing at a place.
     pub fn error(self, at: Place, what: impl Into<String>) -> SimError {
-        SimError::Input { origin: format!("{}:{at}", self.name), what: what.into() }
+        SimError::Input {
+            origin: format!("{}:{at}", self.name),
+            what: what.into(),
+        }
     }
 
     /// A complaint about a key's value.
     pub fn bad(self, entry: &Entry, must: &str) -> SimError {
-        let what = format!("`{}` is {}, but must be {must}", entry.key, entry.node.value);
+        let what = format!(
+            "`{}` is {}, but must be {must}",
+            entry.key, entry.node.value
+        );
         self.error(entry.node.at, what)
     }
 }
@@ -96,7 +102,13 @@ impl fmt::Display for Value {
 
 impl Entry {
     /// A whole number within bounds.
-    pub fn whole(&self, origin: Origin<'_>, low: i64, high: i64, must: &str) -> Result<i64, SimError> {
+    pub fn whole(
+        &self,
+        origin: Origin<'_>,
+        low: i64,
+        high: i64,
+        must: &str,
+    ) -> Result<i64, SimError> {
         match self.node.value {
             Value::Whole(n) if (low..=high).contains(&n) => Ok(n),
             _ => Err(origin.bad(self, must)),
@@ -154,7 +166,13 @@ pub(super) fn parse(origin: Origin<'_>, text: &str) -> Result<Vec<Entry>, SimErr
     let lines = Lines::new(text);
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|e| {
         let at = lines.place(e.range().start);
-        origin.error(at, format!("not JSON: {}; correct it here or just before", lower(e.kind())))
+        origin.error(
+            at,
+            format!(
+                "not JSON: {}; correct it here or just before",
+                lower(e.kind())
+            ),
+        )
     })?;
     match parsed.value {
         Some(ast::Value::Object(object)) => Ok(table(&lines, object)),
@@ -168,7 +186,10 @@ pub(super) fn parse(origin: Origin<'_>, text: &str) -> Result<Vec<Entry>, SimErr
 fn lower(kind: &impl fmt::Display) -> String {
     let text = kind.to_string();
     let mut chars = text.chars();
-    chars.next().map(|c| c.to_lowercase().chain(chars).collect()).unwrap_or_default()
+    chars
+        .next()
+        .map(|c| c.to_lowercase().chain(chars).collect())
+        .unwrap_or_default()
 }
 
 fn table(lines: &Lines<'_>, object: ast::Object<'_>) -> Vec<Entry> {
@@ -207,15 +228,25 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn new(text: &'a str) -> Lines<'a> {
-        let breaks = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1);
-        Lines { text, starts: std::iter::once(0).chain(breaks).collect() }
+        let breaks = text
+            .bytes()
+            .enumerate()
+            .filter(|(_, b)| *b == b'\n')
+            .map(|(i, _)| i + 1);
+        Lines {
+            text,
+            starts: std::iter::once(0).chain(breaks).collect(),
+        }
     }
 
     fn place(&self, offset: usize) -> Place {
         let line = self.starts.partition_point(|start| *start <= offset) - 1;
         let before = self.text.get(self.starts[line]..offset).unwrap_or_default();
         let narrow = |n: usize| u32::try_from(n + 1).unwrap_or(u32::MAX);
-        Place { line: narrow(line), column: narrow(before.chars().count()) }
+        Place {
+            line: narrow(line),
+            column: narrow(before.chars().count()),
+        }
     }
 }
 
@@ -253,7 +284,10 @@ mod tests {
             ("\u{feff}", "1:1"),
         ] {
             let error = parse(ORIGIN, text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("x.json:{place}: ")), "{text:?}: {error}");
+            assert!(
+                error.starts_with(&format!("x.json:{place}: ")),
+                "{text:?}: {error}"
+            );
         }
     }
 }

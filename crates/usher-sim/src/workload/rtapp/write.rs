@@ -7,11 +7,18 @@ use super::model::{Attrs, Event, Phase, Repeat, RtApp, Step, TaskDef};
 
 /// The text of a file that says the same.
 pub fn write(file: &RtApp) -> String {
-    let mut out = Writer { text: String::new(), depth: 0, first: true };
+    let mut out = Writer {
+        text: String::new(),
+        depth: 0,
+        first: true,
+    };
     out.open(None);
     out.open(Some("global"));
     let global = &file.global;
-    out.raw("duration", global.duration_s.map_or("-1".into(), |s| s.to_string()));
+    out.raw(
+        "duration",
+        global.duration_s.map_or("-1".into(), |s| s.to_string()),
+    );
     out.text("default_policy", global.default_policy.name());
     out.raw("pi_enabled", global.pi_enabled);
     out.raw("mem_buffer_size", global.mem_buffer_size);
@@ -85,7 +92,11 @@ fn events(out: &mut Writer, steps: &[Step]) {
             Event::Sleep(us) => out.raw("sleep", us),
             Event::Mem(bytes) => out.raw("mem", bytes),
             Event::IoRun(bytes) => out.raw("iorun", bytes),
-            Event::Timer { name, period, absolute } => {
+            Event::Timer {
+                name,
+                period,
+                absolute,
+            } => {
                 out.open(Some("timer"));
                 out.text("ref", name);
                 out.raw("period", period);

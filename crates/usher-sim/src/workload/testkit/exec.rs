@@ -19,7 +19,9 @@ impl Rig {
 
     pub(super) fn time_out(&mut self, id: TaskId, epoch: u64) {
         if self.tasks[id.index()].epoch == epoch && self.tasks[id.index()].blocked.is_some() {
-            self.futexes.values_mut().for_each(|w| w.retain(|t| *t != id));
+            self.futexes
+                .values_mut()
+                .for_each(|w| w.retain(|t| *t != id));
             self.note(None, id, By::Timer, false);
             self.tasks[id.index()].pending = Some(Pending::Done(Outcome::TimedOut));
             self.advance(id);
@@ -78,6 +80,10 @@ impl Rig {
                 self.seen[id.index()].cpus = Some(set.iter().map(|c| c.0).collect());
                 self.resume_after(id, 0, Outcome::Done);
             }
+            Action::SetAffinityOf(task, set) => {
+                self.seen[task.index()].cpus = Some(set.iter().map(|c| c.0).collect());
+                self.resume_after(id, 0, Outcome::Done);
+            }
             Action::SetHint(hint) => {
                 self.seen[id.index()].hint = hint;
                 self.resume_after(id, 0, Outcome::Done);
@@ -94,7 +100,11 @@ impl Rig {
         match action {
             Action::WaitChild(child) => self.attempt(id, Pending::WaitChild(child)),
             Action::WaitAnyChild => self.attempt(id, Pending::WaitAnyChild),
-            Action::FutexWait { futex, expected, timeout } => {
+            Action::FutexWait {
+                futex,
+                expected,
+                timeout,
+            } => {
                 if *self.world.futex_value(futex) != expected {
                     return self.resume_after(id, 0, Outcome::Done);
                 }
@@ -112,11 +122,29 @@ impl Rig {
                 let after = self.wake_all(id, woken, By::Futex, false);
                 self.resume_after(id, after, Outcome::Count(n as u32));
             }
-            Action::Read { channel, bytes, exact } => {
-                self.attempt(id, Pending::Read { channel, got: 0, want: bytes, exact });
+            Action::Read {
+                channel,
+                bytes,
+                exact,
+            } => {
+                self.attempt(
+                    id,
+                    Pending::Read {
+                        channel,
+                        got: 0,
+                        want: bytes,
+                        exact,
+                    },
+                );
             }
             Action::Write { channel, bytes } => {
-                self.attempt(id, Pending::Write { channel, left: bytes });
+                self.attempt(
+                    id,
+                    Pending::Write {
+                        channel,
+                        left: bytes,
+                    },
+                );
             }
             Action::Poll(channels) => self.attempt(id, Pending::Poll(channels)),
             Action::Lock(mutex) => self.attempt(id, Pending::Lock(mutex)),
@@ -153,7 +181,12 @@ impl Rig {
     fn attempt(&mut self, id: TaskId, pending: Pending) {
         match pending {
             Pending::Done(outcome) => self.resume_after(id, 0, outcome),
-            Pending::Read { channel, got, want, exact } => self.read(id, channel, got, want, exact),
+            Pending::Read {
+                channel,
+                got,
+                want,
+                exact,
+            } => self.read(id, channel, got, want, exact),
             Pending::Write { channel, left } => self.write(id, channel, left),
             Pending::Poll(channels) => {
                 let ready = |c: &Channel| self.channels.get(&c.0).is_some_and(|q| q.bytes > 0);
@@ -161,13 +194,23 @@ impl Rig {
                     return self.resume_after(id, 0, Outcome::Index(index));
                 }
                 for channel in channels.iter() {
-                    self.channels.entry(channel.0).or_default().pollers.push_back(id);
+                    self.channels
+                        .entry(channel.0)
+                        .or_default()
+                        .pollers
+                        .push_back(id);
                 }
                 self.block(id, Pending::Poll(channels), "poll".into());
             }
             Pending::Lock(mutex) => {
-                assert_ne!(self.owners.get(&mutex.0), Some(&id), "{} locks twice", self.name(id));
-                if let std::collections::btree_map::Entry::Vacant(free) = self.owners.entry(mutex.0) {
+                assert_ne!(
+                    self.owners.get(&mutex.0),
+                    Some(&id),
+                    "{} locks twice",
+                    self.name(id)
+                );
+                if let std::collections::btree_map::Entry::Vacant(free) = self.owners.entry(mutex.0)
+                {
                     free.insert(id);
                     return self.resume_after(id, 0, Outcome::Done);
                 }
@@ -183,7 +226,11 @@ impl Rig {
                     return self.resume_after(id, 0, Outcome::Done);
                 }
                 state.1.push_back(id);
-                self.block(id, Pending::SemDown(semaphore), format!("semaphore {semaphore}"));
+                self.block(
+                    id,
+                    Pending::SemDown(semaphore),
+                    format!("semaphore {semaphore}"),
+                );
             }
             Pending::CondWait(cond, mutex) => {
                 self.unlock(id, mutex);
@@ -211,14 +258,30 @@ impl Rig {
             }
         }
         let low = spec.capacity * u64::from(spec.writers_wake_permille) / 1000;
-        let writers =
-            if queue.used <= low { std::mem::take(&mut queue.writers) } else { VecDeque::new() };
+        let writers = if queue.used <= low {
+            std::mem::take(&mut queue.writers)
+        } else {
+            VecDeque::new()
+        };
         let after = self.wake_all(id, writers, By::Write, spec.sync);
         if got == want || (got > 0 && !exact) {
             return self.resume_after(id, after, Outcome::Bytes(got));
         }
-        self.channels.entry(channel.0).or_default().readers.push_back(id);
-        self.block(id, Pending::Read { channel, got, want, exact }, format!("data in {channel}"));
+        self.channels
+            .entry(channel.0)
+            .or_default()
+            .readers
+            .push_back(id);
+        self.block(
+            id,
+            Pending::Read {
+                channel,
+                got,
+                want,
+                exact,
+            },
+            format!("data in {channel}"),
+        );
     }
 
     fn write(&mut self, id: TaskId, channel: Channel, mut left: u64) {
@@ -227,7 +290,10 @@ impl Rig {
         let mut wrote = false;
         while left > 0 && queue.used + spec.overhead < spec.capacity {
             let piece = left.min(spec.capacity - queue.used - spec.overhead);
-            queue.messages.push_back(Message { bytes: piece, overhead: spec.overhead });
+            queue.messages.push_back(Message {
+                bytes: piece,
+                overhead: spec.overhead,
+            });
             queue.bytes += piece;
             queue.used += piece + spec.overhead;
             left -= piece;
@@ -243,8 +309,16 @@ impl Rig {
         if left == 0 {
             return self.resume_after(id, after, Outcome::Done);
         }
-        self.channels.entry(channel.0).or_default().writers.push_back(id);
-        self.block(id, Pending::Write { channel, left }, format!("room in {channel}"));
+        self.channels
+            .entry(channel.0)
+            .or_default()
+            .writers
+            .push_back(id);
+        self.block(
+            id,
+            Pending::Write { channel, left },
+            format!("room in {channel}"),
+        );
     }
 
     fn wait_child(&mut self, id: TaskId, which: Option<TaskId>) {
@@ -257,7 +331,9 @@ impl Rig {
             task.children.retain(|c| *c != child);
             return self.resume_after(id, 0, Outcome::Child(child));
         }
-        let has = which.map_or(!task.children.is_empty(), |child| task.children.contains(&child));
+        let has = which.map_or(!task.children.is_empty(), |child| {
+            task.children.contains(&child)
+        });
         if !has {
             return self.resume_after(id, 0, Outcome::NoChild);
         }
@@ -272,7 +348,11 @@ impl Rig {
         let waiting = self.barriers.entry(barrier.0).or_default();
         if waiting.len() + 1 < parties {
             waiting.push(id);
-            return self.block(id, Pending::Done(Outcome::Done), format!("barrier {barrier}"));
+            return self.block(
+                id,
+                Pending::Done(Outcome::Done),
+                format!("barrier {barrier}"),
+            );
         }
         let all = std::mem::take(waiting);
         let after = self.wake_all(id, all, By::Barrier, false);
@@ -280,15 +360,28 @@ impl Rig {
     }
 
     fn unlock(&mut self, id: TaskId, mutex: Mutex) -> Nanos {
-        assert_eq!(self.owners.remove(&mutex.0), Some(id), "{} unlocks {mutex}", self.name(id));
+        assert_eq!(
+            self.owners.remove(&mutex.0),
+            Some(id),
+            "{} unlocks {mutex}",
+            self.name(id)
+        );
         let first = self.lockers.entry(mutex.0).or_default().pop_front();
         self.wake_all(id, first, By::Mutex, false)
     }
 
     fn exit(&mut self, id: TaskId) {
-        let held: Vec<u32> =
-            self.owners.iter().filter(|(_, owner)| **owner == id).map(|(m, _)| *m).collect();
-        assert!(held.is_empty(), "{} exits with mutexes {held:?}", self.name(id));
+        let held: Vec<u32> = self
+            .owners
+            .iter()
+            .filter(|(_, owner)| **owner == id)
+            .map(|(m, _)| *m)
+            .collect();
+        assert!(
+            held.is_empty(),
+            "{} exits with mutexes {held:?}",
+            self.name(id)
+        );
         self.tasks[id.index()].program = None;
         self.seen[id.index()].exited = true;
         self.alive -= 1;
@@ -329,7 +422,13 @@ impl Rig {
     }
 
     fn note(&mut self, waker: Option<TaskId>, wakee: TaskId, by: By, sync: bool) {
-        self.wakes.push(Wake { at: self.now, waker, wakee, by, sync });
+        self.wakes.push(Wake {
+            at: self.now,
+            waker,
+            wakee,
+            by,
+            sync,
+        });
     }
 
     fn resume_after(&mut self, id: TaskId, ns: Nanos, outcome: Outcome) {
@@ -354,7 +453,11 @@ impl Rig {
     }
 
     fn slack(&self, id: TaskId) -> Nanos {
-        if self.seen[id.index()].class.rt_prio() > 0 { 0 } else { SLACK_NS }
+        if self.seen[id.index()].class.rt_prio() > 0 {
+            0
+        } else {
+            SLACK_NS
+        }
     }
 
     fn spec(&self, channel: Channel) -> ChannelSpec {
@@ -363,7 +466,9 @@ impl Rig {
 
     fn semaphore(&mut self, semaphore: Semaphore) -> &mut (u64, VecDeque<TaskId>) {
         let initial = self.world.semaphores[semaphore.index()].value;
-        self.semaphores.entry(semaphore.0).or_insert((initial, VecDeque::new()))
+        self.semaphores
+            .entry(semaphore.0)
+            .or_insert((initial, VecDeque::new()))
     }
 
     fn name(&self, id: TaskId) -> &str {

@@ -82,7 +82,10 @@ impl Ran {
     /// Ids of the tasks of one name (up to a trailing `-number`).
     pub fn named(&self, name: &str) -> Vec<TaskId> {
         let is = |seen: &Seen| base(&seen.name) == name;
-        (0..self.tasks.len()).filter(|i| is(&self.tasks[*i])).map(|i| TaskId(i as u32)).collect()
+        (0..self.tasks.len())
+            .filter(|i| is(&self.tasks[*i]))
+            .map(|i| TaskId(i as u32))
+            .collect()
     }
 
     /// How many wakeups there were from tasks of one name to tasks of another through something.
@@ -90,7 +93,9 @@ impl Ran {
         self.wakes
             .iter()
             .filter(|w| {
-                let from = w.waker.map_or("timer", |t| base(&self.tasks[t.index()].name));
+                let from = w
+                    .waker
+                    .map_or("timer", |t| base(&self.tasks[t.index()].name));
                 from == waker && base(&self.tasks[w.wakee.index()].name) == wakee && w.by == by
             })
             .count() as u64
@@ -100,9 +105,13 @@ impl Ran {
     pub fn graph(&self) -> BTreeMap<(String, String, By, bool), u64> {
         let mut graph = BTreeMap::new();
         for w in &self.wakes {
-            let from = w.waker.map_or("timer", |t| base(&self.tasks[t.index()].name));
+            let from = w
+                .waker
+                .map_or("timer", |t| base(&self.tasks[t.index()].name));
             let to = base(&self.tasks[w.wakee.index()].name);
-            *graph.entry((from.to_string(), to.to_string(), w.by, w.sync)).or_insert(0) += 1;
+            *graph
+                .entry((from.to_string(), to.to_string(), w.by, w.sync))
+                .or_insert(0) += 1;
         }
         graph
     }
@@ -115,13 +124,18 @@ impl Ran {
 
     /// Everything there is, for comparing runs.
     pub fn digest(&self) -> String {
-        format!("{} {:?} {:?} {:?}", self.end, self.wakes, self.tasks, self.metrics)
+        format!(
+            "{} {:?} {:?} {:?}",
+            self.end, self.wakes, self.tasks, self.metrics
+        )
     }
 }
 
 fn base(name: &str) -> &str {
     match name.rsplit_once('-') {
-        Some((front, tail)) if !tail.is_empty() && tail.bytes().all(|b| b.is_ascii_digit()) => front,
+        Some((front, tail)) if !tail.is_empty() && tail.bytes().all(|b| b.is_ascii_digit()) => {
+            front
+        }
         _ => name,
     }
 }
@@ -147,7 +161,12 @@ pub(crate) fn run(name: &str, pairs: &[&str], seed: u64) -> Ran {
 /// Runs a workload that must come to its end.
 pub(crate) fn run_workload(workload: Workload, seed: u64) -> Ran {
     let ran = run_any(workload, seed);
-    assert!(ran.deadlock.is_none(), "deadlock at {} ns: {:#?}", ran.end, ran.deadlock);
+    assert!(
+        ran.deadlock.is_none(),
+        "deadlock at {} ns: {:#?}",
+        ran.end,
+        ran.deadlock
+    );
     ran
 }
 
@@ -161,8 +180,16 @@ pub(crate) fn run_any(workload: Workload, seed: u64) -> Ran {
 enum Pending {
     /// Nothing but go on, with this outcome.
     Done(Outcome),
-    Read { channel: Channel, got: u64, want: u64, exact: bool },
-    Write { channel: Channel, left: u64 },
+    Read {
+        channel: Channel,
+        got: u64,
+        want: u64,
+        exact: bool,
+    },
+    Write {
+        channel: Channel,
+        left: u64,
+    },
     Poll(std::sync::Arc<[Channel]>),
     Lock(Mutex),
     SemDown(Semaphore),
@@ -269,7 +296,10 @@ impl Rig {
             parent,
             thread: spec.thread,
             exited: false,
-            class: spec.class.or(from.map(|f| f.class)).unwrap_or(Class::NORMAL),
+            class: spec
+                .class
+                .or(from.map(|f| f.class))
+                .unwrap_or(Class::NORMAL),
             hint: spec.hint.or(from.map(|f| f.hint)).unwrap_or_default(),
             cpus: cpus.or_else(|| from.and_then(|f| f.cpus.clone())),
             memory: spec.memory.or(from.map(|f| f.memory)).unwrap_or_default(),
@@ -325,7 +355,9 @@ impl Rig {
             let Some(((at, _), event)) = self.queue.pop_first() else {
                 let waiting = self.tasks.iter().zip(&self.seen);
                 let waiting = waiting.filter_map(|(t, s)| {
-                    t.blocked.as_ref().map(|what| format!("{} waits for {what}", s.name))
+                    t.blocked
+                        .as_ref()
+                        .map(|what| format!("{} waits for {what}", s.name))
                 });
                 deadlock = Some(waiting.collect());
                 break;

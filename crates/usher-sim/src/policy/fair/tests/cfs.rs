@@ -30,7 +30,11 @@ fn started(nices: &[i8]) -> (Rq, Tasks) {
 fn slices_are_shares_of_the_period() {
     for (nr, slice_ms) in [(1, 24), (2, 12), (8, 3), (16, 3)] {
         let (rq, tasks) = started(&vec![0; nr]);
-        assert_eq!(cfs::slice(&times(), &rq, &tasks[0]), slice_ms * MS, "{nr} tasks");
+        assert_eq!(
+            cfs::slice(&times(), &rq, &tasks[0]),
+            slice_ms * MS,
+            "{nr} tasks"
+        );
     }
     let (rq, tasks) = started(&NICE);
     let share = |w: u64| 24 * MS * w / (1024 + 335);
@@ -38,8 +42,14 @@ fn slices_are_shares_of_the_period() {
     assert_eq!(cfs::slice(&times(), &rq, &tasks[1]), share(335));
     let (rq, tasks) = started(&[0, 19]);
     assert_eq!(cfs::slice(&times(), &rq, &tasks[1]), 3 * MS, "the floor");
-    let no_floor = CfsTimes { slice_floor: false, ..times() };
-    assert_eq!(cfs::slice(&no_floor, &rq, &tasks[1]), 24 * MS * 15 / (1024 + 15));
+    let no_floor = CfsTimes {
+        slice_floor: false,
+        ..times()
+    };
+    assert_eq!(
+        cfs::slice(&no_floor, &rq, &tasks[1]),
+        24 * MS * 15 / (1024 + 15)
+    );
 }
 
 // Goal: 6.1 tick: a turn ends when the slice is used up, or past 3 ms when the task is a slice ahead.
@@ -57,7 +67,11 @@ fn the_tick_ends_a_turn_at_the_slice() {
     cfs::enqueue(&times(), &mut rq, &mut tasks, t(1), false);
     for (now, over) in [(MS, false), (2 * MS, false), (3 * MS, true)] {
         cfs::update_curr(&mut rq, &mut tasks, now);
-        assert_eq!(cfs::tick(&times(), &mut rq, &tasks), over, "at {now}: 12 ms ahead from 1 ms on");
+        assert_eq!(
+            cfs::tick(&times(), &mut rq, &tasks),
+            over,
+            "at {now}: 12 ms ahead from 1 ms on"
+        );
     }
 }
 
@@ -79,9 +93,16 @@ fn sleepers_get_half_a_latency_and_new_tasks_pay_a_slice() {
     assert_eq!(tasks[1].vruntime, 0, "a short sleep earns nothing");
 
     let (rq, mut tasks) = started(&[0, 0]);
-    tasks.push(crate::policy::fair::task::Task::new(Class::NORMAL, crate::ids::Cpu(0)));
+    tasks.push(crate::policy::fair::task::Task::new(
+        Class::NORMAL,
+        crate::ids::Cpu(0),
+    ));
     cfs::place_new(&times(), &rq, &mut tasks, t(2));
-    assert_eq!(tasks[2].vruntime, 8 * MS as i64, "24 ms among three, from the minimum");
+    assert_eq!(
+        tasks[2].vruntime,
+        8 * MS as i64,
+        "24 ms among three, from the minimum"
+    );
 }
 
 // Goal: 6.1 wakeup preemption: only if behind by more than 4 ms, scaled by the wakee's weight; SCHED_IDLE
@@ -103,17 +124,28 @@ fn wakeups_preempt_beyond_the_granularity() {
         tasks.push(wakee);
         tasks[0].vruntime = behind as i64;
         cfs::enqueue(&times(), &mut rq, &mut tasks, t(1), false);
-        assert_eq!(cfs::wakeup_preempts(&times(), &mut rq, &tasks, t(1)), wins, "{behind} {class:?}");
+        assert_eq!(
+            cfs::wakeup_preempts(&times(), &mut rq, &tasks, t(1)),
+            wins,
+            "{behind} {class:?}"
+        );
         assert_eq!(rq.next_buddy, wins.then_some(t(1)));
         assert_eq!(rq.last_buddy, None, "fewer than 8 tasks");
     }
     let (mut rq, mut tasks) = started(&[0; 8]);
     tasks[0].class = Class::Idle;
-    assert!(cfs::wakeup_preempts(&times(), &mut rq, &tasks, t(1)), "SCHED_IDLE gives way");
+    assert!(
+        cfs::wakeup_preempts(&times(), &mut rq, &tasks, t(1)),
+        "SCHED_IDLE gives way"
+    );
     tasks[0].class = Class::NORMAL;
     tasks[0].vruntime = 5 * MS as i64;
     assert!(cfs::wakeup_preempts(&times(), &mut rq, &tasks, t(1)));
-    assert_eq!(rq.last_buddy, Some(t(0)), "with 8 tasks the preempted one is remembered");
+    assert_eq!(
+        rq.last_buddy,
+        Some(t(0)),
+        "with 8 tasks the preempted one is remembered"
+    );
 }
 
 // Goal: 6.1 pick: leftmost, but a next buddy within the granularity goes first, before a last buddy; who
@@ -138,13 +170,21 @@ fn buddies_go_first_while_that_is_fair() {
     assert_eq!(cfs::pick(&times(), &rq, &tasks), Some(t(2)));
     let (mut rq, tasks) = queue([0, 5, 6]);
     (rq.next_buddy, rq.last_buddy) = (Some(t(2)), Some(t(1)));
-    assert_eq!(cfs::pick(&times(), &rq, &tasks), Some(t(0)), "5 ms is unfair");
+    assert_eq!(
+        cfs::pick(&times(), &rq, &tasks),
+        Some(t(0)),
+        "5 ms is unfair"
+    );
     let (mut rq, tasks) = queue([0, 2, 4]);
     rq.skip_buddy = Some(t(0));
     assert_eq!(cfs::pick(&times(), &rq, &tasks), Some(t(1)));
     let (mut rq, tasks) = queue([0, 5, 6]);
     rq.skip_buddy = Some(t(0));
-    assert_eq!(cfs::pick(&times(), &rq, &tasks), Some(t(0)), "skipping may not be unfair either");
+    assert_eq!(
+        cfs::pick(&times(), &rq, &tasks),
+        Some(t(0)),
+        "skipping may not be unfair either"
+    );
 }
 
 /// Runs the queue for `total` ns with a tick each `tick`, and returns what each task ran.
@@ -171,7 +211,10 @@ fn shares_follow_weights() {
     let (mut rq, mut tasks) = started(&NICE);
     let ran = run(&mut rq, &mut tasks, 20_000 * MS, MS);
     let expected = 20_000 * MS * 1024 / (1024 + 335);
-    assert!(ran[0].abs_diff(expected) * 50 < expected, "{ran:?}, expected {expected}");
+    assert!(
+        ran[0].abs_diff(expected) * 50 < expected,
+        "{ran:?}, expected {expected}"
+    );
 }
 
 proptest! {

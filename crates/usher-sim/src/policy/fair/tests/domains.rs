@@ -6,7 +6,11 @@ use crate::ids::{Cpu, Id};
 use crate::machine::Machine;
 use crate::policy::fair::domains::{Domains, Rules};
 
-const RULES: Rules = Rules { pct_above_llc: 117, reclaim_distance: 32, cluster: true };
+const RULES: Rules = Rules {
+    pct_above_llc: 117,
+    reclaim_distance: 32,
+    cluster: true,
+};
 
 /// Per level of CPU 0: name, weight, number and weight of groups, imb_numa_nr.
 fn shape(machine: &Machine) -> Vec<(&'static str, u64, usize, usize, u64)> {
@@ -15,7 +19,13 @@ fn shape(machine: &Machine) -> Vec<(&'static str, u64, usize, usize, u64)> {
         .map(|place| {
             let (d, step) = domains.at(Cpu(0), place);
             let own = &d.groups[step.local];
-            (d.level.name(), d.weight(), d.groups.len(), own.cpus.len(), d.imb_numa_nr)
+            (
+                d.level.name(),
+                d.weight(),
+                d.groups.len(),
+                own.cpus.len(),
+                d.imb_numa_nr,
+            )
         })
         .collect()
 }
@@ -32,9 +42,17 @@ fn levels_of_known_machines() {
         ("NUMA", 256, 2, 128, 8),
     ];
     assert_eq!(shape(&machine("zen3-2s")), zen3);
-    let icx = [("SMT", 2, 2, 1, 0), ("MC", 64, 32, 2, 0), ("NUMA", 128, 2, 64, 8)];
+    let icx = [
+        ("SMT", 2, 2, 1, 0),
+        ("MC", 64, 32, 2, 0),
+        ("NUMA", 128, 2, 64, 8),
+    ];
     assert_eq!(shape(&machine("icx-2s")), icx);
-    let m0 = [("SMT", 2, 2, 1, 0), ("MC", 48, 24, 2, 0), ("NUMA", 192, 4, 48, 6)];
+    let m0 = [
+        ("SMT", 2, 2, 1, 0),
+        ("MC", 48, 24, 2, 0),
+        ("NUMA", 192, 4, 48, 6),
+    ];
     assert_eq!(shape(&machine("xeon-4s24c2t-192")), m0);
     assert_eq!(shape(&machine("2a15")), [("MC", 2, 2, 1, 0)]);
     let tc2 = [("MC", 2, 2, 1, 0), ("PKG", 5, 2, 2, 2)];
@@ -53,16 +71,33 @@ fn groups_partition_and_chains_nest() {
             let mut inner = 1;
             for place in 0..domains.chain[cpu.index()].len() {
                 let (domain, step) = domains.at(cpu, place);
-                assert!(domain.set.contains(cpu) && domain.cpus.len() > inner, "{name} {cpu}");
-                assert_eq!(domain.groups[step.local].cpus.len(), inner, "{name} {cpu}: own group");
+                assert!(
+                    domain.set.contains(cpu) && domain.cpus.len() > inner,
+                    "{name} {cpu}"
+                );
+                assert_eq!(
+                    domain.groups[step.local].cpus.len(),
+                    inner,
+                    "{name} {cpu}: own group"
+                );
                 assert!(domain.groups[step.local].set.contains(cpu));
                 let members: usize = domain.groups.iter().map(|g| g.cpus.len()).sum();
-                assert!(domain.cpus.iter().all(|&c| domain.groups.iter().any(|g| g.set.contains(c))));
+                assert!(domain
+                    .cpus
+                    .iter()
+                    .all(|&c| domain.groups.iter().any(|g| g.set.contains(c))));
                 assert!(members == domain.cpus.len() || domain.numa, "{name} {cpu}");
-                assert!(domain.groups.iter().all(|g| !g.balancers.is_empty()), "{name} {cpu}");
+                assert!(
+                    domain.groups.iter().all(|g| !g.balancers.is_empty()),
+                    "{name} {cpu}"
+                );
                 inner = domain.cpus.len();
             }
-            assert_eq!(inner, machine.cpus().len(), "{name}: the top spans everything");
+            assert_eq!(
+                inner,
+                machine.cpus().len(),
+                "{name}: the top spans everything"
+            );
         }
     }
 }
@@ -76,18 +111,28 @@ fn flags_follow_level_and_distance() {
     let domains = Domains::new(&machine, &RULES);
     let near: Vec<bool> = (0..4).map(|p| domains.at(Cpu(3), p).0.near).collect();
     assert_eq!(near, [true; 4]);
-    let far = Domains::new(&machine, &Rules { reclaim_distance: 30, ..RULES });
+    let far = Domains::new(
+        &machine,
+        &Rules {
+            reclaim_distance: 30,
+            ..RULES
+        },
+    );
     assert!(!far.at(Cpu(3), 3).0.near && far.at(Cpu(3), 2).0.near);
     assert_eq!(domains.llc_of(Cpu(3)).map(|d| d.cpus.len()), Some(16));
     let pct: Vec<u64> = (0..4).map(|p| domains.at(Cpu(3), p).0.pct).collect();
     assert_eq!(pct, [110, 117, 117, 117]);
-    let prefer: Vec<bool> =
-        (0..4).map(|p| domains.at(Cpu(3), p).0.groups[0].prefer_sibling).collect();
+    let prefer: Vec<bool> = (0..4)
+        .map(|p| domains.at(Cpu(3), p).0.groups[0].prefer_sibling)
+        .collect();
     assert_eq!(prefer, [false, true, true, true]);
     let tc2 = super::machine("tc2-2a15-3a7");
     let domains = Domains::new(&tc2, &RULES);
     assert_eq!(domains.asym[0], Some(1));
-    assert!(!domains.at(Cpu(0), 1).0.groups[0].prefer_sibling, "capacities differ");
+    assert!(
+        !domains.at(Cpu(0), 1).0.groups[0].prefer_sibling,
+        "capacities differ"
+    );
 }
 
 // Goal: overlapping NUMA groups: a group is balanced only by CPUs that see it as it is.

@@ -73,13 +73,19 @@ fn the_earliest_eligible_deadline_is_picked() {
 fn a_slice_ends_at_the_deadline() {
     let (mut rq, mut tasks) = queued(&NICE);
     assert_eq!(tasks[0].deadline - tasks[0].vruntime, 2_800_000);
-    assert_eq!(tasks[1].deadline - tasks[1].vruntime, 2_800_000 * 1024 / 335);
+    assert_eq!(
+        tasks[1].deadline - tasks[1].vruntime,
+        2_800_000 * 1024 / 335
+    );
     eevdf::set_next(&mut rq, &mut tasks, t(0), 0);
     assert!(!eevdf::update_curr(&times(), &mut rq, &mut tasks, 2_799_999) && rq.protected);
     assert!(eevdf::update_curr(&times(), &mut rq, &mut tasks, 2_800_000) && !rq.protected);
     assert_eq!(tasks[0].deadline, 5_600_000);
     eevdf::dequeue(&mut rq, &mut tasks, t(1), true, TICK);
-    assert!(!eevdf::update_curr(&times(), &mut rq, &mut tasks, 20 * MS), "alone");
+    assert!(
+        !eevdf::update_curr(&times(), &mut rq, &mut tasks, 20 * MS),
+        "alone"
+    );
 }
 
 // Goal: 6.2 RUN_TO_PARITY: once picked a task keeps the CPU until its deadline while it is eligible.
@@ -95,13 +101,24 @@ fn the_current_task_runs_to_parity() {
     };
     let (mut rq, mut tasks) = mk();
     assert_eq!(eevdf::pick(&times(), &rq, &tasks), Some(t(0)));
-    let off = EevdfTimes { run_to_parity: false, ..times() };
+    let off = EevdfTimes {
+        run_to_parity: false,
+        ..times()
+    };
     assert_eq!(eevdf::pick(&off, &rq, &tasks), Some(t(1)));
     eevdf::put_prev(&mut rq, &mut tasks, t(0));
-    assert_eq!(eevdf::pick(&times(), &rq, &tasks), Some(t(0)), "put back, but nobody else ran");
+    assert_eq!(
+        eevdf::pick(&times(), &rq, &tasks),
+        Some(t(0)),
+        "put back, but nobody else ran"
+    );
     let (mut rq, tasks) = mk();
     rq.protected = false;
-    assert_eq!(eevdf::pick(&times(), &rq, &tasks), Some(t(1)), "past its deadline");
+    assert_eq!(
+        eevdf::pick(&times(), &rq, &tasks),
+        Some(t(1)),
+        "past its deadline"
+    );
     let (mut rq, mut tasks) = mk();
     eevdf::update_curr(&times(), &mut rq, &mut tasks, MS);
     assert!(rq.protected && !eevdf::is_eligible(&rq, &tasks, t(0)));
@@ -142,13 +159,19 @@ fn lag_survives_a_sleep() {
 #[test]
 fn new_tasks_get_half_a_slice_and_moved_ones_keep_theirs() {
     let (mut rq, mut tasks) = queued(&[0, 0, 5]);
-    tasks.push(crate::policy::fair::task::Task::new(Class::NORMAL, crate::ids::Cpu(0)));
+    tasks.push(crate::policy::fair::task::Task::new(
+        Class::NORMAL,
+        crate::ids::Cpu(0),
+    ));
     eevdf::enqueue(&times(), &mut rq, &mut tasks, t(3), Join::Fork);
     assert_eq!(tasks[3].deadline - tasks[3].vruntime, 1_400_000);
     eevdf::set_next(&mut rq, &mut tasks, t(0), 0);
     eevdf::update_curr(&times(), &mut rq, &mut tasks, MS);
     eevdf::dequeue(&mut rq, &mut tasks, t(0), false, TICK);
-    assert_eq!(tasks[0].deadline, 1_800_000, "relative: 2.8 ms less the 1 ms it ran");
+    assert_eq!(
+        tasks[0].deadline, 1_800_000,
+        "relative: 2.8 ms less the 1 ms it ran"
+    );
     let mut other = Rq::new(crate::ids::Cpu(1), 1024);
     other.min_vruntime = 77_000_000;
     eevdf::enqueue(&times(), &mut other, &mut tasks, t(0), Join::Move);
@@ -179,7 +202,10 @@ fn debtors_stay_queued() {
     let (mut rq, mut tasks) = mk();
     eevdf::update_curr(&times(), &mut rq, &mut tasks, 3 * MS);
     eevdf::revive(&mut rq, &mut tasks, t(0), TICK);
-    assert_eq!((tasks[0].vruntime, tasks[0].lag), (2 * MS as i64, -(MS as i64) / 2));
+    assert_eq!(
+        (tasks[0].vruntime, tasks[0].lag),
+        (2 * MS as i64, -(MS as i64) / 2)
+    );
     assert_eq!((rq.nr_runnable(), tasks[0].delayed), (2, false));
     // Woken when it is owed: it starts at the V of the others, without lag.
     let (mut rq, mut tasks) = mk();
@@ -193,7 +219,10 @@ fn debtors_stay_queued() {
     rq.protected = false;
     assert_eq!(eevdf::pick(&times(), &rq, &tasks), Some(t(0)));
     eevdf::dequeue(&mut rq, &mut tasks, t(0), true, TICK);
-    assert_eq!((tasks[0].lag, tasks[0].delayed, rq.nr, rq.nr_delayed), (0, false, 1, 0));
+    assert_eq!(
+        (tasks[0].lag, tasks[0].delayed, rq.nr, rq.nr_delayed),
+        (0, false, 1, 0)
+    );
     // Eligible: it may go.
     let (mut rq, mut tasks) = queued(&[0, 0]);
     eevdf::set_next(&mut rq, &mut tasks, t(0), 0);
@@ -227,7 +256,10 @@ fn only_shorter_slices_cut_a_protected_turn() {
     assert!(eevdf::wakeup_preempts(&times(), &mut rq, &tasks, t(1)));
     tasks[0].class = Class::NORMAL;
     eevdf::update_curr(&times(), &mut rq, &mut tasks, MS);
-    assert!(eevdf::wakeup_preempts(&times(), &mut rq, &tasks, t(1)), "the current one is above V");
+    assert!(
+        eevdf::wakeup_preempts(&times(), &mut rq, &tasks, t(1)),
+        "the current one is above V"
+    );
 }
 
 /// Runs the queue for `total` ns with a tick each `tick`; returns what each task ran.
@@ -254,7 +286,10 @@ fn shares_follow_weights() {
     eevdf::set_next(&mut rq, &mut tasks, t(0), 0);
     let ran = run(&mut rq, &mut tasks, 20_000 * MS, MS);
     let expected = 20_000 * MS * 1024 / (1024 + 335);
-    assert!(ran[0].abs_diff(expected) * 50 < expected, "{ran:?}, expected {expected}");
+    assert!(
+        ran[0].abs_diff(expected) * 50 < expected,
+        "{ran:?}, expected {expected}"
+    );
 }
 
 proptest! {

@@ -5,11 +5,11 @@ mod cfs;
 mod domains;
 mod eevdf;
 
-use crate::costs::Costs;
-use crate::machine::Machine;
 use super::rq::{Rq, Tasks};
 use super::task::Task;
+use crate::costs::Costs;
 use crate::ids::{Cpu, TaskId};
+use crate::machine::Machine;
 use crate::program::Class;
 
 /// Nice values of weight 1024 and 335.
@@ -17,7 +17,10 @@ const NICE: [i8; 2] = [0, 5];
 
 /// An empty queue of CPU 0 and `nices.len()` tasks that are on no queue yet.
 fn queue_and_tasks(nices: &[i8]) -> (Rq, Tasks) {
-    let tasks = nices.iter().map(|&nice| Task::new(Class::Normal { nice }, Cpu(0))).collect();
+    let tasks = nices
+        .iter()
+        .map(|&nice| Task::new(Class::Normal { nice }, Cpu(0)))
+        .collect();
     (Rq::new(Cpu(0), 1024), tasks)
 }
 
@@ -36,6 +39,8 @@ fn built(file: usher_topo::machine::MachineFile) -> Machine {
     let raw = file.to_raw().expect("a machine");
     let topo = usher_topo::Topology::build(&raw, 64).expect("a topology");
     let costs = topo.costs().unwrap_or("generic").to_string();
-    let costs = Costs::builtin(&costs).or_else(|_| Costs::builtin("generic")).expect("built in");
+    let costs = Costs::builtin(&costs)
+        .or_else(|_| Costs::builtin("generic"))
+        .expect("built in");
     Machine::new(topo, costs).expect("a machine")
 }

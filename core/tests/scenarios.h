@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The scenarios: who does what at the same time, and what must hold afterwards. cids 0 and 1 share an LLC, 2
+ * and 3 the other. The names are those that the comments in core/src refer to.
+ */
+#ifndef USHER_TESTS_SCENARIOS_H
+#define USHER_TESTS_SCENARIOS_H
+
+#include "duties.h"
+
+static bool rest_idle(struct usher *u, u32 cid)
+{
+	struct usher_cid *c = &u->cids[cid];
+
+	return usher_shard_idle(u, &u->shards[c->shard]) >> c->bit & 1;
+}
+
+static u32 rest_nr_idle(struct usher *u)
+{
+	u32 c, n = 0;
+
+	for (c = 0; c < MODEL_CIDS; c++)
+		n += rest_idle(u, c);
+	return n;
+}
+
+static bool rest_waits(const struct model_outcome *outcomes, u32 cid)
+{
+	u32 a;
+
+	for (a = 0; a < MODEL_ACTORS; a++)
+		if (outcomes[a].waits[cid])
+			return true;
+	return false;
+}
+
+/* Nobody was given a CPU whose bit it did not clear, or cleared one without being given it. self: its owner. */
+static const char *rest_claims(const struct model_outcome *outcome, s32 self)
+{
+	s32 c;
+
+	for (c = 0; c < MODEL_CIDS; c++) {
+		if (outcome->claims[c] > outcome->cleared[c])
+			return "an idle CPU was handed out twice";
+		if (c != self && outcome->claims[c] < outcome->cleared[c])
+			return "an idle CPU was taken out of the map and handed to nobody";
+	}
+	return NULL;
+}
+
+/* Every idle CPU is in its node's summary, and searches from anywhere find all of them. Destroys the scene. */
+static const char *rest_found(struct usher *u)
+{
+	struct usher_query q = { 0 };
+	u32 c, idle = rest_nr_idle(u), found = 0;
+
+	for (c = 0; c < MODEL_CIDS; c++) {
+		struct usher_shard *shard = &u->shards[u->cids[c].shard];
+
+		if (rest_idle(u, c) && !(*shard->summary & shard->summary_bit))
+			return "an idle CPU is missing from the summary";
+	}
+	while (found <= MODEL_CIDS) {
+		q.from = q.self = found % MODEL_CIDS;
+		if (usher_look(u, &q) < 0)
+			break;
+		found++;
+	}
+	return found == idle ? NULL : "a search afterwards does not find the idle CPUs";
+}
+
+/* Nobody waits beside an idle CPU, and no idle CPU is forgotten. */
+static const char *rest_work(struct usher *u, const struct model_outcome *outcomes)
+{
+	struct model_world *world = model.world;
+	u32 c, l, waiting = 0;
+
+	for (l = 0; l < MODEL_LLCS; l++) {
+		waiting += world->queued[l] > 0;
+		if (world->queued[l] && !(*u->llcs[l].backlog & u->llcs[l].backlog_bit))
+			return "a queue with a task in it is missing from the backlog";
+	}
+	for (c = 0; c < MODEL_CIDS; c++) {
+		bool waits = rest_waits(outcomes, c);
+
+		if (waits && world->local[c])
+			return "a CPU sleeps on a task that it was handed";
+		if (waits && waiting)
+			return "a task waits beside an idle CPU";
+		if (waits && !rest_idle(u, c))
+			return "a CPU without work is missing from the idle map";
+		if (!waits && rest_idle(u, c))
+			return "a CPU that runs a task is in the idle map";
+	}
+	return NULL;
+}
+
+/* All of it. owner[a] is the cid whose own bit actor a may clear, or -1. */
+static const char *rest_all(struct usher *u, const struct model_outcome *outcomes, const s32 *owner)
+{
+	const char *wrong = NULL;
+	u32 a;
+
+	for (a = 0; a < MODEL_ACTORS && !wrong; a++) {
+		wrong = rest_claims(&outcomes[a], owner[a]);
+		if (outcomes[a].endless)
+			wrong = "a CPU never comes to rest";
+	}
+	if (!wrong)
+		wrong = rest_work(u, outcomes);
+	return wrong ? wrong : rest_found(u);
+}
+
+/* For scenarios of CPUs that look for work: actor a is cid a. */
+static const char *rest_by_cid(struct usher *u, const struct model_outcome *outcomes)
+{
+	static const s32 owner[MODEL_ACTORS] = { 0, 1, 2, 3 };
+
+	return rest_all(u, outcomes, owner);
+}
+
+static void stage_summary_stale(struct usher *u, u32 cid)
+{
+	usher_idle_enter(u, cid);
+	usher_idle_exit(u, cid);
+}
+
+static void empty_setup(struct usher *u)
+{
+	(void)u;
+}
+
+/* A CPU that sleeps and is in the map when the curtain rises. */
+static void idle_from_start(struct usher *u, u32 cid)
+{
+	duty_sleep(cid);
+	duty_idle(u, cid);
+}
+
+/*
+ * claim_against_claim: three wakers want the two idle CPUs of an LLC, one asking for a certain one, and the
+ * owner of the other gets work of its own meanwhile. Each CPU goes to one of them at most, and nobody leaves
+ * empty-handed while one is left.
+ */
+static void claim_setup(struct usher *u)
+{
+	usher_idle_enter(u, 0);
+	usher_idle_enter(u, 1);
+}
+
+static void claim_actor(struct usher *u, u32 index)
+{
+	struct usher_request r = { .wake = USHER_WAKE, .prev = 0, .nr_allowed = 4 };
+	struct usher_decision d;
+
+	switch (index) {
+	case 0:
+		usher_idle_exit(u, 0);
+		break;
+	case 1:
+		model_claimed(usher_test_and_clear(u, 1) ? 1 : USHER_NONE_IDLE);
+		break;
+	default:
+		r.waker = index;
+		d = usher_place(u, &r);
+		model_claimed(d.claimed ? (s32)d.cid : USHER_NONE_IDLE);
+	}
+}
+
+static const char *claim_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	const char *wrong = NULL;
+	u32 a;
+
+	for (a = 0; a < MODEL_ACTORS && !wrong; a++) {
+		wrong = rest_claims(&outcomes[a], a == 0 ? 0 : -1);
+		if (!wrong && outcomes[a].refused && rest_nr_idle(u))
+			wrong = "a waker found nobody though an idle CPU was left";
+	}
+	return wrong ? wrong : rest_found(u);
+}
+
+/*
+ * claim_against_idle_again: cid 0 sleeps in the map. One CPU claims and wakes it for nothing, another hands it
+ * a task if it can, a third claims it for nothing, too. It always goes back into the map.
+ */
+static void again_setup(struct usher *u)
+{
+	usher_idle_enter(u, 0);
+}
+
+static void again_actor(struct usher *u, u32 index)
+{
+	struct usher_request r = { .wake = USHER_WAKE, .prev = 0, .waker = index, .nr_allowed = 4 };
+
+	switch (index) {
+	case 0:
+		idle_from_start(u, 0);
+		break;
+	case 1:
+		duty_place(u, &r);
+		break;
+	default:
+		duty_send(usher_test_and_clear(u, 0) ? 0 : USHER_NONE_IDLE);
+	}
+}
+
+/*
+ * idle_against_retire: the summary names the LLC of cids 2 and 3, where nobody is idle. Both go idle, while
+ * two wakers in the other LLC find the bit, find the LLC empty and clear the bit.
+ */
+static void retire_setup(struct usher *u)
+{
+	stage_summary_stale(u, 2);
+}
+
+static void retire_actor(struct usher *u, u32 index)
+{
+	struct usher_request r = { .wake = USHER_WAKE, .prev = index, .waker = index, .nr_allowed = 4 };
+
+	if (index < 2)
+		duty_place(u, &r);
+	else
+		duty_idle(u, index);
+}
+
+/*
+ * look_against_retire: the same stale bit. cid 2 goes idle; cid 0 searches for a task that may not run there
+ * and clears and restores the bit; cid 1 enqueues a task and may look just in between.
+ */
+static void look_actor(struct usher *u, u32 index)
+{
+	static const struct usher_set allowed = { .word = { 1u << 0 | 1u << 3 } };
+	struct usher_request r = { .allowed = &allowed, .wake = USHER_WAKE, .nr_allowed = 2 };
+
+	switch (index) {
+	case 0:
+		duty_place(u, &r);
+		break;
+	case 1:
+		duty_enqueue(u, 1, 0);
+		break;
+	default:
+		duty_idle(u, index);
+	}
+}
+
+/*
+ * idle_against_queue: cid 0 enqueues a task while cid 1 goes idle and cid 2, at the end of a slice, looks for
+ * one. The backlog names the queue from the start, though it was empty, so that both also try to clear the bit.
+ */
+static void queue_setup(struct usher *u)
+{
+	usher_queue_fill(u, 0);
+}
+
+static void queue_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue(u, 0, 0);
+		break;
+	case 1:
+		duty_idle(u, 1);
+		break;
+	default:
+		duty_slice_end(u, 2);
+	}
+}
+
+/*
+ * two_tasks_against_retire: two tasks, and cid 2 takes one of them after it hid the queue for a moment from cid 3,
+ * which goes idle.
+ */
+static void two_tasks_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue(u, 0, 0);
+		duty_enqueue(u, 0, 0);
+		break;
+	case 1:
+		duty_idle(u, 1);
+		break;
+	default:
+		duty_slice_end(u, 2);
+	}
+}
+
+/*
+ * late_queue_against_idle: as in a kernel, the task arrives in the queue only after the callback that announced
+ * it and looked.
+ */
+static void late_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue_late(u, 0, 0);
+		duty_late_look(u, 0);
+		break;
+	case 1:
+		duty_idle(u, 1);
+		break;
+	default:
+		duty_slice_end(u, 2);
+	}
+}
+
+/*
+ * interrupt_against_idle: cid 0 sleeps; an interrupt on it enqueues a task that arrives late. Nobody would come
+ * back to that task if cid 0 did not look for work itself.
+ */
+static void interrupt_setup(struct usher *u)
+{
+	usher_idle_enter(u, 0);
+	usher_idle_enter(u, 1);
+}
+
+static void interrupt_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		if (!duty_enqueue_late(u, 0, 0))
+			duty_sleep(0);
+		duty_idle(u, 0);
+		break;
+	case 1:
+		idle_from_start(u, 1);
+		break;
+	default:
+		duty_idle(u, index);
+	}
+}
+
+/*
+ * take_against_look: cids 1 and 2 sleep in the map. cid 1 gets a task of its own that nobody claimed it for,
+ * just when it may be claimed to fetch the task that cid 0 enqueues.
+ */
+static void take_setup(struct usher *u)
+{
+	usher_idle_enter(u, 1);
+	usher_idle_enter(u, 2);
+}
+
+static void take_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue(u, 0, 0);
+		break;
+	case 3:
+		model_push(&model.world->local[1]);
+		model_kick(1);
+		break;
+	default:
+		idle_from_start(u, index);
+	}
+}
+
+/*
+ * wake_against_idle: a whole wakeup, place() and if nobody is idle the queue, while a CPU beside it and one in the
+ * other node go idle.
+ */
+static void wake_actor(struct usher *u, u32 index)
+{
+	struct usher_request r = { .wake = USHER_WAKE, .prev = 0, .waker = 0, .nr_allowed = 4 };
+
+	if (index)
+		duty_idle(u, index);
+	else if (!duty_place(u, &r))
+		duty_enqueue(u, 0, 0);
+}
+
+/*
+ * clock_against_clock: two CPUs move a queue's clock with plain stores, a third reads it. Either may win; the
+ * clock never shows anything else, and the next charge moves it on.
+ */
+static void clock_actor(struct usher *u, u32 index)
+{
+	u64 start = USHER_CLOCK_START;
+
+	if (index < 2)
+		usher_vtime_charge(u, start + (1 + index) * u->slice_ns * 4096, 0, 1000, 100);
+	else
+		usher_vtime_enter(u, start, 0);
+}
+
+static const char *clock_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	u64 start = USHER_CLOCK_START, now = *u->llcs[0].vtime_now, later = start + 3 * u->slice_ns * 4096;
+
+	(void)outcomes;
+	if (now != start + u->slice_ns * 4096 && now != start + 2 * u->slice_ns * 4096)
+		return "the clock shows what nobody wrote";
+	usher_vtime_charge(u, later, 0, 1000, 100);
+	return *u->llcs[0].vtime_now == later ? NULL : "the clock stands still";
+}
+
+static const struct model_scenario model_scenarios[] = {
+	{ "claim_against_claim", 1, 4, { "owner 0", "claimer of 1", "waker 2", "waker 3" },
+	  claim_setup, claim_actor, claim_verdict },
+	{ "claim_against_idle_again", 1, 4, { "sleeper 0", "waker 1", "claimer 2", "claimer 3" },
+	  again_setup, again_actor, rest_by_cid },
+	{ "idle_against_retire", 1, 4, { "waker 0", "waker 1", "idler 2", "idler 3" },
+	  retire_setup, retire_actor, rest_by_cid },
+	{ "look_against_retire", 1, 3, { "waker 0", "filler 1", "idler 2" },
+	  retire_setup, look_actor, rest_by_cid },
+	{ "idle_against_queue", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	  queue_setup, queue_actor, rest_by_cid },
+	{ "two_tasks_against_retire", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	  queue_setup, two_tasks_actor, rest_by_cid },
+	{ "late_queue_against_idle", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	  queue_setup, late_actor, rest_by_cid },
+	{ "interrupt_against_idle", 1, 3, { "sleeper 0", "sleeper 1", "idler 2" },
+	  interrupt_setup, interrupt_actor, rest_by_cid },
+	{ "take_against_look", 1, 4, { "filler 0", "sleeper 1", "sleeper 2", "pinned task's waker" },
+	  take_setup, take_actor, rest_by_cid },
+	{ "wake_against_idle", 2, 3, { "waker 0", "idler 1", "idler 2" },
+	  empty_setup, wake_actor, rest_by_cid },
+	{ "clock_against_clock", 1, 3, { "charger 0", "charger 1", "reader 2" },
+	  empty_setup, clock_actor, clock_verdict },
+	{ 0 },
+};
+
+#endif

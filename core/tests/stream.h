@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A stream of operations on the core, the same wherever it runs: every environment that replays a stream must
+ * come to the same decisions for the same reasons, and so to the same hash.
+ *
+ * To be included behind core/src/core.c. One step is one operation, drawn by a generator from the stream's own
+ * state: three in five place a task, the others let CPUs go idle and get busy, fill queues and take
+ * from them, ask the node-aware calls. The machine's load changes with the steps, from nearly idle to wholly
+ * busy, so that all steps of a decision have their time. Everything that a call returns goes into the hash.
+ *
+ * What the host answers, the lengths of queues, is part of the stream: the includer makes env_queued() read
+ * usher_stream.queued.
+ */
+#ifndef USHER_STREAM_H
+#define USHER_STREAM_H
+
+#define USHER_STREAM_LOAD_SHIFT 13 /* steps for which the load stays as it is, as a power of two */
+#define USHER_STREAM_PRIME 0x100000001b3ULL
+
+struct usher_stream {
+	u64 random; /* state of the generator; the seed at first */
+	u64 hash;   /* of everything returned so far */
+	u64 steps;  /* operations done */
+	u64 placed; /* of those, requests to place a task */
+	u64 vtime;  /* of the task placed last */
+	u64 USHER_MEM *queued; /* per LLC: tasks waiting in its queue */
+	struct usher_set allowed;
+	struct usher_set found;
+};
+
+/* The next number of the generator (splitmix64). */
+USHER_FN u64 usher_stream_next(struct usher_stream USHER_MEM *s)
+{
+	u64 z = s->random += 0x9e3779b97f4a7c15ULL;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return z ^ (z >> 31);
+}
+
+/* A number below n, which is neither 0 nor above 2^32. */
+USHER_FN u32 usher_stream_below(struct usher_stream USHER_MEM *s, u32 n)
+{
+	return (usher_stream_next(s) >> 32) * n >> 32;
+}
+
+USHER_FN void usher_stream_note(struct usher_stream USHER_MEM *s, u64 value)
+{
+	s->hash = (s->hash ^ value) * USHER_STREAM_PRIME;
+	s->hash ^= s->hash >> 29;
+}
+
+/* The cids from first to first + nr - 1 join the allowed set. */
+USHER_FN void usher_stream_allow(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s, u32 first, u32 nr)
+{
+	u32 i;
+
+	for (i = 0; i < nr && env_again(u); i = env_next(u, i)) {
+		u32 cid = first + i;
+
+		s->allowed.word[(cid / 64) & (USHER_MAX_WORDS - 1)] |= 1ULL << (cid % 64);
+	}
+}
+
+/*
+ * Draws an allowed set: one CPU, an LLC, a node, two LLCs, or every CPU with even chance. Returns how many
+ * cids it has.
+ */
+USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				     struct usher_stream USHER_MEM *s USHER_UNIT_MEM)
+{
+	u32 kind = usher_stream_below(s, 8), words = (u->nr_cids + 63) / 64, n = 0, w;
+
+	for (w = 0; w < words && env_again(u); w = env_next(u, w))
+		s->allowed.word[w & (USHER_MAX_WORDS - 1)] = 0;
+	if (kind == 0) {
+		usher_stream_allow(u, s, usher_stream_below(s, u->nr_cids), 1);
+	} else if (kind < 5) {
+		struct usher_llc USHER_MEM *llc = &u->llcs[usher_stream_below(s, u->nr_llcs)];
+
+		usher_stream_allow(u, s, llc->first_cid, llc->nr_cids);
+		if (kind == 1) {
+			llc = &u->llcs[usher_stream_below(s, u->nr_llcs)];
+			usher_stream_allow(u, s, llc->first_cid, llc->nr_cids);
+		}
+	} else if (kind == 5) {
+		struct usher_node USHER_MEM *node = &u->nodes[usher_stream_below(s, u->nr_nodes)];
+
+		usher_stream_allow(u, s, node->first_cid, node->nr_cids); /* nobody, if it has memory only */
+	} else {
+		for (w = 0; w < words && env_again(u); w = env_next(u, w)) {
+			u64 valid = w * 64 + 64 <= u->nr_cids ? ~0ULL : (1ULL << (u->nr_cids % 64)) - 1;
+
+			s->allowed.word[w & (USHER_MAX_WORDS - 1)] = usher_stream_next(s) & valid;
+		}
+	}
+	for (w = 0; w < words && env_again(u); w = env_next(u, w))
+		n += env_ones(s->allowed.word[w & (USHER_MAX_WORDS - 1)]);
+	return n;
+}
+
+/* A task waits in the queue of llc, and somebody may come for it. */
+USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s, u32 cid, u32 self,
+				 const struct usher_set USHER_MEM *allowed)
+{
+	struct usher_query q = { .allowed = allowed, .from = cid, .self = self };
+	u32 llc = u->cids[cid].llc;
+
+	s->vtime = usher_vtime_enter(u, s->vtime, llc);
+	usher_stream_note(s, s->vtime);
+	usher_queue_fill(u, llc);
+	usher_stream_note(s, usher_look(u, &q));
+	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
+	s->queued[llc]++;
+}
+
+/* A task wakes or is born. A CPU that it claims gets busy, mostly. */
+USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				  struct usher_stream USHER_MEM *s USHER_UNIT_MEM)
+{
+	u64 draw = usher_stream_next(s);
+	struct usher_request r = {
+		.wake = draw % 8 < 4 ? USHER_WAKE : draw % 8 < 6 ? USHER_WAKE_SYNC : USHER_WAKE_FORK,
+		.prev = usher_stream_below(s, u->nr_cids),
+		.waker = usher_stream_below(s, u->nr_cids),
+		.nr_allowed = u->nr_cids,
+	};
+	struct usher_decision d;
+
+	if (!(draw >> 8 & 7))
+		r.tiers = draw >> 16 & 3;
+	if (!(draw >> 24 & 3)) {
+		r.nr_allowed = usher_stream_draw_set(u, s);
+		r.allowed = &s->allowed;
+	}
+	d = usher_place(u, &r);
+	usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
+	if (!d.claimed)
+		usher_stream_queue(u, s, d.cid, r.waker, r.allowed);
+	else if (draw >> 32 & 7)
+		usher_idle_exit(u, d.cid);
+	else
+		usher_stream_note(s, usher_idle_again(u, d.cid));
+	s->placed++;
+	return 0;
+}
+
+/* A CPU without work goes through the queues, and idles if it finds nothing. */
+USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_walk walk = { .cid = cid };
+	s32 llc;
+
+	usher_stream_note(s, usher_late_look(u, cid));
+	usher_stream_note(s, usher_pinned_turn(u, cid));
+	while (env_again(u)) {
+		llc = usher_walk_next(u, &walk);
+		usher_stream_note(s, llc);
+		if (llc < 0)
+			break;
+		if (!s->queued[llc]) {
+			usher_stream_note(s, usher_queue_retire(u, llc, cid));
+			continue;
+		}
+		s->queued[llc]--;
+		usher_queue_taken(u, cid, llc);
+		usher_idle_exit(u, cid);
+		s->vtime = usher_vtime_charge(u, s->vtime, llc, usher_stream_below(s, 4000000),
+					      1 + usher_stream_below(s, 10000));
+		usher_stream_note(s, usher_rescue(u, cid));
+		return 1;
+	}
+	usher_stream_note(s, usher_idle_enter(u, cid));
+	return 0;
+}
+
+/* A node-aware call. */
+USHER_UNIT u64 usher_stream_node(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	u64 draw = usher_stream_next(s);
+	u32 node = usher_stream_below(s, u->nr_nodes + 1), w;
+	struct usher_query q = { .flags = draw & (USHER_IDLE_CORE | USHER_IN_NODE), .from = cid, .self = cid };
+
+	usher_stream_note(s, usher_cpu_node(u, usher_stream_below(s, u->nr_cpu_ids + 1)));
+	if (draw >> 8 & 1) {
+		usher_stream_draw_set(u, s);
+		q.allowed = &s->allowed;
+	}
+	if (draw >> 16 & 1)
+		usher_stream_note(s, usher_pick_idle_node(u, &q, node));
+	else
+		usher_stream_note(s, usher_pick_any_node(u, &q, node));
+	if (draw >> 24 & 15)
+		return 0;
+	for (w = 0; w < USHER_MAX_WORDS && env_again(u); w = env_next(u, w))
+		s->found.word[w & (USHER_MAX_WORDS - 1)] = 0;
+	usher_stream_note(s, usher_idle_set_node(u, node, draw >> 32 & 1, &s->found));
+	for (w = 0; w < USHER_MAX_WORDS && env_again(u); w = env_next(u, w))
+		usher_stream_note(s, s->found.word[w & (USHER_MAX_WORDS - 1)]);
+	return 0;
+}
+
+/* One operation. */
+USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s)
+{
+	/* In 32nds, how likely a CPU that is looked at has nothing to run: one load after the other. */
+	u32 lull = 4 + (s->steps >> USHER_STREAM_LOAD_SHIFT & 3) * 7;
+	u32 what = usher_stream_below(s, 32);
+	u32 cid = usher_stream_below(s, u->nr_cids);
+
+	s->steps++;
+	if (what < 19)
+		usher_stream_place(u, s);
+	else if (what == 19)
+		usher_stream_node(u, s, cid);
+	else if (what == 20)
+		usher_stream_note(s, usher_test_and_clear(u, cid));
+	else if (usher_stream_below(s, 32) < lull)
+		usher_stream_take(u, s, cid);
+	else
+		usher_idle_exit(u, cid);
+}
+
+#endif

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tries every interleaving of the core's protocols, or replays one.
+//!
+//! ```text
+//! check [--mutant NAME] [SCENARIO...]
+//! check [--mutant NAME] --replay SCENARIO SCHEDULE
+//! ```
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use usher_core::model::{Build, Scenario};
+
+const USAGE: &str = "usage: check [--mutant NAME] [SCENARIO... | --replay SCENARIO SCHEDULE]";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("check: {why}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<ExitCode, String> {
+    let (build, args) = match args {
+        [flag, name, rest @ ..] if flag == "--mutant" => (mutant(name)?, rest),
+        _ => (Build::real(), args),
+    };
+    if let [flag, name, schedule] = args {
+        if flag == "--replay" {
+            let lines = scenario(&build, name)?.replay(schedule);
+            for line in lines.map_err(|error| error.to_string())? {
+                println!("{line}");
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let chosen: Vec<Scenario> = if args.is_empty() {
+        build.scenarios()
+    } else {
+        let named = args.iter().map(|name| scenario(&build, name));
+        named.collect::<Result<_, _>>()?
+    };
+    let mut code = ExitCode::SUCCESS;
+    for scenario in chosen {
+        if !check(&scenario) {
+            code = ExitCode::from(1);
+        }
+    }
+    Ok(code)
+}
+
+fn scenario(build: &Build, name: &str) -> Result<Scenario, String> {
+    build.scenario(name).ok_or_else(|| {
+        let known: Vec<&str> = build.scenarios().iter().map(Scenario::name).collect();
+        format!("no scenario `{name}`; known are {}", known.join(", "))
+    })
+}
+
+#[cfg(feature = "mutants")]
+fn mutant(name: &str) -> Result<Build, String> {
+    let found = Build::mutants().into_iter().find(|b| b.name() == name);
+    found.ok_or_else(|| format!("no mutant `{name}`; see crates/usher-core/mutants.rs"))
+}
+
+#[cfg(not(feature = "mutants"))]
+fn mutant(name: &str) -> Result<Build, String> {
+    Err(format!(
+        "built without mutants such as `{name}`: add --features mutants"
+    ))
+}
+
+/// Explores one scenario and prints a line; false if a property does not hold.
+fn check(scenario: &Scenario) -> bool {
+    let start = Instant::now();
+    match scenario.explore() {
+        Ok(report) => {
+            println!(
+                "{:<26} {} actors  {:>9} states  {:>9.2e} interleavings  longest {:>3}  {:.1} s",
+                scenario.name(),
+                scenario.nr_actors(),
+                report.states,
+                report.interleavings as f64,
+                report.longest,
+                start.elapsed().as_secs_f64(),
+            );
+            true
+        }
+        Err(failure) => {
+            println!("{failure}");
+            false
+        }
+    }
+}
