@@ -43,7 +43,7 @@ const STEPS: [(&str, &str, bool); 9] = [
 /// CPUs: emulated CPUs share one host thread, so each one more makes everything else slower. Stopping it
 /// fails when a task of it was lost: stress-ng ends only when all of its children have.
 const LOAD: &str = "
-start_load() { stress-ng --cpu 4 --pipe 2 --fork 1 -t 300 >/tmp/load.log 2>&1 & load=$!; sleep 0.5; }
+start_load() { stress-ng --cpu 3 --pipe 1 --fork 1 -t 300 >/tmp/load.log 2>&1 & load=$!; sleep 0.5; }
 stop_load() {
     kill -INT $load || { echo 'the load ended by itself'; cat /tmp/load.log; exit 1; }
     wait $load || { echo \"the load failed with $?\"; cat /tmp/load.log; exit 1; }
