@@ -8,6 +8,8 @@
  * from them, ask the node-aware calls. The machine's load changes with the steps, from nearly idle to wholly
  * busy, so that all steps of a decision have their time. Everything that a call returns goes into the hash.
  *
+ * Numbers are drawn in statements of their own: C leaves the order within one to the compiler.
+ *
  * What the host answers, the lengths of queues, is part of the stream: the includer makes env_queued() read
  * usher_stream.queued.
  */
@@ -15,6 +17,7 @@
 #define USHER_STREAM_H
 
 #define USHER_STREAM_LOAD_SHIFT 13 /* steps for which the load stays as it is, as a power of two */
+#define USHER_STREAM_QUEUE 2	   /* tasks that wait in a queue at most */
 #define USHER_STREAM_PRIME 0x100000001b3ULL
 
 struct usher_stream {
@@ -63,8 +66,8 @@ USHER_FN void usher_stream_allow(struct usher USHER_MEM *u, struct usher_stream 
 }
 
 /*
- * Draws an allowed set: one CPU, an LLC, a node, two LLCs, or every CPU with even chance. Returns how many
- * cids it has.
+ * Draws an allowed set: one CPU (now and then none), an LLC, a node, two LLCs, or every CPU with even chance.
+ * Returns how many cids it has.
  */
 USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				     struct usher_stream USHER_MEM *s USHER_UNIT_MEM)
@@ -74,7 +77,9 @@ USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	for (w = 0; w < words && env_again(u); w = env_next(u, w))
 		s->allowed.word[w & (USHER_MAX_WORDS - 1)] = 0;
 	if (kind == 0) {
-		usher_stream_allow(u, s, usher_stream_below(s, u->nr_cids), 1);
+		u32 cid = usher_stream_below(s, u->nr_cids);
+
+		usher_stream_allow(u, s, cid, usher_stream_below(s, 16) != 0);
 	} else if (kind < 5) {
 		struct usher_llc USHER_MEM *llc = &u->llcs[usher_stream_below(s, u->nr_llcs)];
 
@@ -111,7 +116,8 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 	usher_queue_fill(u, llc);
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
-	s->queued[llc]++;
+	if (s->queued[llc] < USHER_STREAM_QUEUE)
+		s->queued[llc]++; /* else it thinks better of it, lest queues never run empty */
 }
 
 /* A task wakes or is born. A CPU that it claims gets busy, mostly. */
@@ -121,12 +127,12 @@ USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	u64 draw = usher_stream_next(s);
 	struct usher_request r = {
 		.wake = draw % 8 < 4 ? USHER_WAKE : draw % 8 < 6 ? USHER_WAKE_SYNC : USHER_WAKE_FORK,
-		.prev = usher_stream_below(s, u->nr_cids),
-		.waker = usher_stream_below(s, u->nr_cids),
 		.nr_allowed = u->nr_cids,
 	};
 	struct usher_decision d;
 
+	r.prev = usher_stream_below(s, u->nr_cids);
+	r.waker = usher_stream_below(s, u->nr_cids);
 	if (!(draw >> 8 & 7))
 		r.tiers = draw >> 16 & 3;
 	if (!(draw >> 24 & 3)) {
@@ -150,6 +156,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
 	struct usher_walk walk = { .cid = cid };
+	u32 ran_ns, weight;
 	s32 llc;
 
 	usher_stream_note(s, usher_late_look(u, cid));
@@ -166,8 +173,9 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		s->queued[llc]--;
 		usher_queue_taken(u, cid, llc);
 		usher_idle_exit(u, cid);
-		s->vtime = usher_vtime_charge(u, s->vtime, llc, usher_stream_below(s, 4000000),
-					      1 + usher_stream_below(s, 10000));
+		ran_ns = usher_stream_below(s, 4000000);
+		weight = 1 + usher_stream_below(s, 10000);
+		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
 		return 1;
 	}
@@ -205,22 +213,24 @@ USHER_UNIT u64 usher_stream_node(struct usher USHER_MEM *u USHER_UNIT_MEM,
 /* One operation. */
 USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s)
 {
-	/* In 32nds, how likely a CPU that is looked at has nothing to run: one load after the other. */
-	u32 lull = 4 + (s->steps >> USHER_STREAM_LOAD_SHIFT & 3) * 7;
+	/* Of the CPUs that are looked at, how many at once have nothing to run: one load after the other. */
+	u32 lull = 1u << (s->steps >> USHER_STREAM_LOAD_SHIFT & 3), i;
 	u32 what = usher_stream_below(s, 32);
 	u32 cid = usher_stream_below(s, u->nr_cids);
 
 	s->steps++;
-	if (what < 19)
+	if (what < 19) {
 		usher_stream_place(u, s);
-	else if (what == 19)
+	} else if (what == 19) {
 		usher_stream_node(u, s, cid);
-	else if (what == 20)
+	} else if (what == 20) {
 		usher_stream_note(s, usher_test_and_clear(u, cid));
-	else if (usher_stream_below(s, 32) < lull)
-		usher_stream_take(u, s, cid);
-	else
+	} else if (what < 24) {
 		usher_idle_exit(u, cid);
+	} else {
+		for (i = 0; i < lull && env_again(u); i = env_next(u, i))
+			usher_stream_take(u, s, usher_stream_below(s, u->nr_cids));
+	}
 }
 
 #endif

@@ -48,6 +48,8 @@ pub struct State {
     pub steps: u64,
     /// Of those, placements.
     pub placed: u64,
+    /// Virtual time of the task placed last.
+    pub vtime: u64,
 }
 
 /// A machine and a stream on it.
@@ -106,6 +108,7 @@ impl Memory {
             random: stream.random,
             steps: stream.steps,
             placed: stream.placed,
+            vtime: stream.vtime,
         }
     }
 
