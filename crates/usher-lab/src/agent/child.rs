@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
@@ -36,9 +36,37 @@ pub struct Child {
     ended_at: Option<Instant>,
 }
 
+/// The control group of commands. By it everything that a command left running is found and ended:
+/// programs such as stress-ng give their children process groups of their own.
+const COMMAND_GROUP: &str = "/sys/fs/cgroup/usher-command";
+
 impl Child {
+    /// Starts a command, with everything that it will start in one control group.
+    pub fn start_command(argv: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
+        std::fs::create_dir_all(COMMAND_GROUP)
+            .map_err(|error| format!("{COMMAND_GROUP}: {error}"))?;
+        let members = std::fs::OpenOptions::new()
+            .write(true)
+            .open(format!("{COMMAND_GROUP}/cgroup.procs"))
+            .map_err(|error| format!("{COMMAND_GROUP}: {error}"))?;
+        Self::start_in(argv, environment, Some(members))
+    }
+
+    /// Ends everything that commands left running.
+    pub fn end_commands() {
+        let _ = std::fs::write(format!("{COMMAND_GROUP}/cgroup.kill"), "1");
+    }
+
     /// Starts a program in a session of its own.
     pub fn start(argv: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
+        Self::start_in(argv, environment, None)
+    }
+
+    fn start_in(
+        argv: &[String],
+        environment: &[(&str, String)],
+        group: Option<File>,
+    ) -> Result<Self, String> {
         let (program, arguments) = argv.split_first().ok_or("empty command")?;
         let mut command = Command::new(program);
         command
@@ -55,11 +83,15 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: between fork and exec only setsid() is called, which is async-signal-safe.
+        // SAFETY: between fork and exec only setsid() and write() are called, which are
+        // async-signal-safe; "0" means the writer.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 libc::setsid();
-                Ok(())
+                match &group {
+                    Some(members) => (&*members).write_all(b"0"),
+                    None => Ok(()),
+                }
             });
         }
         let begun = Instant::now();
@@ -107,6 +139,11 @@ impl Child {
         self.ended_at.unwrap_or_else(Instant::now) - self.begun
     }
 
+    /// What the program waits for in the kernel, for reports of one that does not go on.
+    pub fn waits_in(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/wchan", self.process.id())).unwrap_or_default()
+    }
+
     /// The end of what it wrote.
     pub fn log(&self) -> String {
         let bytes: Vec<u8> = self.log.iter().copied().collect();
@@ -119,13 +156,6 @@ impl Child {
             // SAFETY: no pointers; the process is not reaped yet, so the number is still its own.
             unsafe { libc::kill(self.process.id() as i32, signal) };
         }
-    }
-
-    /// Sends a signal to everything of the program's process group, also after its end.
-    pub fn signal_session(&self, signal: i32) {
-        // SAFETY: no pointers. The group's number stays taken while it has members, and without any the
-        // call fails harmlessly: the agent starts nothing in between that could take the number.
-        unsafe { libc::kill(-(self.process.id() as i32), signal) };
     }
 
     /// Waits for the end, collecting output into the log; false when it takes longer than `timeout`.

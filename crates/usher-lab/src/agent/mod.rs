@@ -172,7 +172,7 @@ fn run_command(
     let pid = loader
         .as_ref()
         .map_or(String::new(), |loader| loader.pid().to_string());
-    let mut command = match Child::start(&step.command, &[("USHER_SCHEDULER_PID", pid)]) {
+    let mut command = match Child::start_command(&step.command, &[("USHER_SCHEDULER_PID", pid)]) {
         Ok(command) => command,
         Err(why) => {
             // As a shell would: not found.
@@ -199,7 +199,7 @@ fn run_command(
         if command.age() > timeout {
             report.timed_out = true;
             sys::show_blocked_tasks();
-            command.signal_session(libc::SIGKILL);
+            Child::end_commands();
             command.wait(STOP_TIMEOUT);
             report.exit = Some(124);
             break;
@@ -211,7 +211,7 @@ fn run_command(
     }
     report.elapsed_ns = command.age().as_nanos() as u64;
     // What it left running must not disturb the next step.
-    command.signal_session(libc::SIGKILL);
+    Child::end_commands();
     Ok(())
 }
 
@@ -226,7 +226,11 @@ fn observe(loader: &mut Child, report: &mut StepReport) {
     let patience = Instant::now();
     while sched_ext::state().as_deref() != Some("enabled") {
         if patience.elapsed() > STOP_TIMEOUT || loader.ended().is_some() {
-            report.ejected = Some("is no longer enabled after the command".into());
+            report.ejected = Some(format!(
+                "is no longer enabled after the command (state {}, its loader waits in {})",
+                sched_ext::state().unwrap_or_default(),
+                loader.waits_in()
+            ));
             return;
         }
         loader.collect(Duration::from_millis(20), &mut |_, _| ());
