@@ -10,7 +10,7 @@
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance
  *   update_idle   the idle map
- *   stopping      virtual time
+ *   running, stopping   virtual time
  *
  * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct usher_host_cpu),
  * with interrupts off, so those need no atomics. This CPU is not always the one the callback is about:
@@ -70,12 +70,21 @@ static __always_inline struct usher __arena *usher(void)
 #include "../core/src/core.c"
 #include "sets.bpf.h"
 
-/* The cid of a CPU; a CPU without one gets the first and is counted: hotplug will restart us. */
+/* The cid of a CPU. One without is offline, where a task may have run last; it counts as the first. */
 static __always_inline u32 cid_of(struct usher __arena *u, u32 cpu)
 {
 	s32 cid = cpu < u->nr_cpu_ids ? u->cid_of_cpu[cpu] : -1;
 
 	return cid < 0 ? 0 : cid;
+}
+
+/*
+ * Whether a CPU is in the tables. One that came online after they were built is not, until the restart that
+ * the kernel then asks for: it must not report in another's name, and has no queue of its own.
+ */
+static __always_inline bool known_cpu(struct usher __arena *u, u32 cpu)
+{
+	return cpu < u->nr_cpu_ids && u->cid_of_cpu[cpu] >= 0;
 }
 
 static __always_inline void count(u32 self, enum usher_host_event event)
@@ -167,9 +176,10 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	if (known)
 		idle = usher_look(u, &q);
-	if (usher_look_later(u, self, llc, q.allowed) && idle < 0 && usher_test_and_clear(u, self))
-		idle = self;
 	kick(u, self, idle);
+	/* An idle CPU that queues from an interrupt is woken for its later look, unless a claimer wakes it. */
+	if (usher_look_later(u, self, llc, q.allowed) && usher_test_and_clear(u, self))
+		kick(u, self, self);
 	rescue(u, self);
 }
 
@@ -181,8 +191,11 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cid = cid_of(u, cpu);
 
 	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
-		/* Kernel threads of a CPU do little, and what they do others wait for. */
-		if (p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP) {
+		/*
+		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU that just comes
+		 * online they are all there is.
+		 */
+		if ((p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP) || !known_cpu(u, cpu)) {
 			count(self, USHER_HOST_LOCAL);
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 			return;
@@ -252,13 +265,42 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 		kick(u, cid, cid);
 }
 
+/*
+ * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices late, and
+ * yielding ends them early.
+ */
+static __always_inline void charge(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns;
+
+	me->ran_before_ns += ran_ns;
+	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
+							 p->scx.weight));
+}
+
+void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
+{
+	struct usher __arena *u = usher();
+
+	usher_host_cpus[cid_of(u, bpf_get_smp_processor_id())].ran_before_ns = p->se.sum_exec_runtime;
+}
+
+void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
+{
+	struct usher __arena *u = usher();
+
+	charge(u, p, cid_of(u, bpf_get_smp_processor_id()));
+}
+
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
-
 	bool taken;
 
+	if (!known_cpu(u, cpu))
+		return;
 	if (usher_idle_mode == USHER_IDLE_USHER)
 		kick(u, cid, usher_late_look(u, cid));
 	else
@@ -270,10 +312,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		/* Nobody else waits: prev goes on, and pays for the slice it had. */
-		u64 v = usher_vtime_charge(u, prev->scx.dsq_vtime, u->cids[cid].llc,
-					   u->slice_ns - prev->scx.slice, prev->scx.weight);
-
-		scx_bpf_task_set_dsq_vtime(prev, v);
+		charge(u, prev, cid);
 		scx_bpf_task_set_slice(prev, u->slice_ns);
 		count(cid, USHER_HOST_KEPT);
 		return;
@@ -287,6 +326,8 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
 
+	if (!known_cpu(u, cpu))
+		return;
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		builtin_update_idle(u, cpu, cid, idle);
 		return;
@@ -302,28 +343,20 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		kick(u, cid, cid);
 }
 
-void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
-{
-	struct usher __arena *u = usher();
-	u32 cid = cid_of(u, bpf_get_smp_processor_id());
-	u64 left = p->scx.slice;
-	u64 ran_ns = left < u->slice_ns ? u->slice_ns - left : 0;
-
-	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
-							 p->scx.weight));
-}
-
 void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 {
 	struct usher __arena *u = usher();
-	u32 cid = cid_of(u, bpf_get_smp_processor_id());
+	u32 cpu = bpf_get_smp_processor_id();
+	u32 cid = cid_of(u, cpu);
 
-	if (usher_idle_mode == USHER_IDLE_USHER)
-		kick(u, cid, usher_late_look(u, cid));
-	else
+	if (!known_cpu(u, cpu))
+		return;
+	if (usher_idle_mode != USHER_IDLE_USHER) {
 		builtin_late_look(u, cid);
-	if (usher_idle_mode == USHER_IDLE_USHER)
-		rescue(u, cid);
+		return;
+	}
+	kick(u, cid, usher_late_look(u, cid));
+	rescue(u, cid);
 }
 
 /* A higher class took the CPU: what waits in its local queue goes back to where others find it. */
@@ -413,6 +446,7 @@ SCX_OPS_DEFINE(usher_ops,
 	       .enqueue = (void *)usher_enqueue,
 	       .dispatch = (void *)usher_dispatch,
 	       .update_idle = (void *)usher_update_idle,
+	       .running = (void *)usher_running,
 	       .stopping = (void *)usher_stopping,
 	       .tick = (void *)usher_tick,
 	       .cpu_release = (void *)usher_cpu_release,

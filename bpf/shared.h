@@ -24,7 +24,6 @@ enum usher_host_event {
 	USHER_HOST_KEPT,	   /* slices begun anew, because nobody else waited */
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
-	USHER_HOST_STRANGER,	   /* a CPU that is in no table (it came after the tables were built) */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
 	USHER_HOST_NR_EVENTS,
@@ -34,6 +33,7 @@ enum usher_host_event {
 struct usher_host_cpu {
 	__u32 pinned; /* 1: the CPU's own queue may have tasks */
 	__u32 vain;   /* 1: the CPU was sent to look for work since it went idle, or went by itself */
+	__u64 ran_before_ns; /* what the task that runs now had run in its life, when it was last charged */
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
 	__u64 unused[2]; /* to whole 64-byte lines */

@@ -7,7 +7,13 @@ use scx_cargo::BpfBuilder;
 fn main() -> anyhow::Result<()> {
     let root = format!("{}/../..", std::env::var("CARGO_MANIFEST_DIR")?);
     println!("cargo:rerun-if-changed=native");
-    for dir in ["bpf", "core/env", "core/include/usher", "core/src", "core/tests"] {
+    for dir in [
+        "bpf",
+        "core/env",
+        "core/include/usher",
+        "core/src",
+        "core/tests",
+    ] {
         println!("cargo:rerun-if-changed={root}/{dir}");
     }
     for (source, name) in [("main", "main"), ("parity", "parity")] {

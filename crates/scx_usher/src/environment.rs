@@ -104,18 +104,27 @@ mod tests {
         let btf = ("kernel/btf/vmlinux", "");
         let state = ("kernel/sched_ext/state", "disabled\n");
         let text = says(&sys("ext", &[btf]), 0);
-        assert!(text.contains("no sched_ext") && text.contains("6.12"), "{text}");
+        assert!(
+            text.contains("no sched_ext") && text.contains("6.12"),
+            "{text}"
+        );
         let text = says(&sys("btf", &[state]), 0);
         assert!(text.contains("kernel/btf/vmlinux is missing"), "{text}");
         let text = says(&sys("uid", &[btf, state]), 1000);
-        assert!(text.contains("user 1000") && text.contains("as root"), "{text}");
+        assert!(
+            text.contains("user 1000") && text.contains("as root"),
+            "{text}"
+        );
         let taken = [
             btf,
             ("kernel/sched_ext/state", "enabled\n"),
             ("kernel/sched_ext/root/ops", "bpfland_1.1.4\n"),
         ];
         let text = says(&sys("taken", &taken), 0);
-        assert!(text.contains("`bpfland_1.1.4` is attached already"), "{text}");
+        assert!(
+            text.contains("`bpfland_1.1.4` is attached already"),
+            "{text}"
+        );
         assert_eq!(says(&sys("fine", &[btf, state]), 0), "fine");
     }
 }

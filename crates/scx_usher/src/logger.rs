@@ -17,7 +17,11 @@ impl Log for Stderr {
         }
         match record.level() {
             Level::Info => eprintln!("scx_usher: {}", record.args()),
-            level => eprintln!("scx_usher: {}: {}", level.as_str().to_lowercase(), record.args()),
+            level => eprintln!(
+                "scx_usher: {}: {}",
+                level.as_str().to_lowercase(),
+                record.args()
+            ),
         }
     }
 

@@ -29,13 +29,14 @@ mod skel;
 mod stats;
 mod watch;
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 use scx_stats::prelude::StatsServer;
 use scx_utils::build_id;
@@ -60,7 +61,10 @@ fn main() -> ExitCode {
 
 fn dispatch(args: &Args) -> Result<()> {
     if args.version {
-        println!("scx_usher {}", build_id::full_version(env!("CARGO_PKG_VERSION")));
+        println!(
+            "scx_usher {}",
+            build_id::full_version(env!("CARGO_PKG_VERSION"))
+        );
         return Ok(());
     }
     if args.help_stats {
@@ -79,6 +83,10 @@ fn run(args: &Args) -> Result<()> {
     let sys = Path::new("/sys");
     Environment { sys, uid }.check()?;
     environment::check_btf()?;
+    if let Some(path) = &args.stats_json_on_exit {
+        // Now rather than at the end, when the counters would be lost.
+        File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let signals = Signals::take()?;
     let current = Current::default();
     let server = StatsServer::new(stats::server_data(current.clone())).launch();
@@ -102,7 +110,13 @@ fn live(args: &Args, signals: &Signals, current: &Current, total: &mut Counters)
         total.add(&arena.counters());
     }
     if let Some(path) = &args.stats_json_on_exit {
-        report::write(path, &attached.ops, attached.startup, total, &attached.programs())?;
+        report::write(
+            path,
+            &attached.ops,
+            attached.startup,
+            total,
+            &attached.programs(),
+        )?;
     }
     let exit = attached.stop()?;
     Ok(happening? == Happening::Ended && exit.should_restart())

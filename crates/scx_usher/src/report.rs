@@ -66,12 +66,23 @@ pub fn write(
         schema: 1,
         ops,
         startup,
-        reasons: counters.core.reasons().map(|(reason, n)| (reason.as_str(), n)).collect(),
+        reasons: counters
+            .core
+            .reasons()
+            .map(|(reason, n)| (reason.as_str(), n))
+            .collect(),
         migrations: LEVELS.into_iter().zip(counters.migrations).collect(),
         hints: BTreeMap::new(),
-        events: counters.core.events().map(|(event, n)| (event.as_str(), n)).collect(),
+        events: counters
+            .core
+            .events()
+            .map(|(event, n)| (event.as_str(), n))
+            .collect(),
         callbacks: HOST_EVENTS.into_iter().zip(counters.host).collect(),
-        programs: programs.iter().map(|program| (program.name.as_str(), program)).collect(),
+        programs: programs
+            .iter()
+            .map(|program| (program.name.as_str(), program))
+            .collect(),
     };
     let text = serde_json::to_string(&report)? + "\n";
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

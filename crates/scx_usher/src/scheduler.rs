@@ -64,7 +64,9 @@ impl Machine {
 
 fn number(path: &str) -> Result<u64> {
     let text = fs::read_to_string(path).context(path.to_owned())?;
-    text.trim().parse().with_context(|| format!("{path}: `{}` is no number", text.trim()))
+    text.trim()
+        .parse()
+        .with_context(|| format!("{path}: `{}` is no number", text.trim()))
 }
 
 /// An attached scheduler.
@@ -99,14 +101,23 @@ impl<'obj> Attached<'obj> {
             &machine.tables,
             &machine.settings,
         )?;
-        let bss = skel.maps.bss_data.as_mut().context("the object has no .bss")?;
+        let bss = skel
+            .maps
+            .bss_data
+            .as_mut()
+            .context("the object has no .bss")?;
         bss.usher_root = arena.root() as _;
         bss.usher_host_cpus = arena.host_cpus() as _;
         *current.lock().expect("no reader panics") = Some(arena);
 
         let mut links = Vec::new();
         if !args.no_migrations {
-            links.push(skel.progs.usher_migrate.attach().context("cannot count migrations")?);
+            links.push(
+                skel.progs
+                    .usher_migrate
+                    .attach()
+                    .context("cannot count migrations")?,
+            );
         }
         links.push(attach(&mut skel)?);
         links.reverse(); // the scheduler goes first
@@ -167,7 +178,10 @@ fn open<'obj>(
     // A probe of the family's headers whose answer nobody here asks for; it needs function tracing.
     skel.progs.scx_lib_init_probe.set_autoload(false);
     skel.progs.usher_migrate.set_autoload(!args.no_migrations);
-    skel.maps.usher_arena.set_max_entries(layout.pages()).context("cannot size the arena")?;
+    skel.maps
+        .usher_arena
+        .set_max_entries(layout.pages())
+        .context("cannot size the arena")?;
     scx_utils::import_enums!(skel);
 
     let flags = idle_flags(args.idle)?;
@@ -180,7 +194,11 @@ fn open<'obj>(
     for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {
         *to = from as _;
     }
-    let rodata = skel.maps.rodata_data.as_mut().context("the object has no .rodata")?;
+    let rodata = skel
+        .maps
+        .rodata_data
+        .as_mut()
+        .context("the object has no .rodata")?;
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_nr_possible = machine.nr_possible;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
@@ -189,14 +207,21 @@ fn open<'obj>(
 
 /// usher_<version>_<target>, as the sched_ext family names itself, cut to what the kernel stores.
 fn ops_name(len: usize) -> String {
-    let mut name = format!("usher{}", build_id::ops_version_suffix(env!("CARGO_PKG_VERSION")));
+    let mut name = format!(
+        "usher{}",
+        build_id::ops_version_suffix(env!("CARGO_PKG_VERSION"))
+    );
     name.truncate(len - 1);
     name
 }
 
 /// Both sides see the shared structures alike, or nothing is loaded.
 fn check_sizes(skel: &OpenMainSkel<'_>) -> Result<()> {
-    let rodata = skel.maps.rodata_data.as_ref().context("the object has no .rodata")?;
+    let rodata = skel
+        .maps
+        .rodata_data
+        .as_ref()
+        .context("the object has no .rodata")?;
     let (here, there) = (size_of::<HostCpu>() as u64, rodata.usher_sizes[1]);
     if here != there {
         bail!("struct usher_host_cpu has {there} bytes in BPF and {here} here: rebuild scx_usher");

@@ -5,14 +5,13 @@
 pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 
 /// `enum usher_host_event`, by name.
-pub const HOST_EVENTS: [&str; 9] = [
+pub const HOST_EVENTS: [&str; 8] = [
     "pinned",
     "local",
     "shared",
     "kept",
     "kicked",
     "no-set",
-    "stranger",
     "builtin-pick",
     "builtin-none",
 ];
@@ -22,6 +21,7 @@ pub const HOST_EVENTS: [&str; 9] = [
 pub struct HostCpu {
     pinned: u32,
     vain: u32,
+    ran_before_ns: u64,
     /// Tasks that moved, by level.
     pub migrations: [u64; LEVELS.len()],
     /// What the callbacks met.

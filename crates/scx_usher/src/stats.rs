@@ -17,7 +17,11 @@ use crate::shared::{HOST_EVENTS, LEVELS};
 
 /// Decisions that fell for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
-#[stat(desc = "decisions by reason", _om_prefix = "usher_reason_", _om_label = "reason")]
+#[stat(
+    desc = "decisions by reason",
+    _om_prefix = "usher_reason_",
+    _om_label = "reason"
+)]
 pub struct ReasonStats {
     /// How many.
     #[stat(desc = "decisions that fell for this reason")]
@@ -183,7 +187,9 @@ pub fn server_data(current: Current) -> StatsServerData<(), ()> {
 
 fn read(current: &Current) -> Result<Counters> {
     let arena = current.lock().expect("no reader panics");
-    let arena = arena.as_ref().ok_or_else(|| anyhow!("the scheduler is being restarted"))?;
+    let arena = arena
+        .as_ref()
+        .ok_or_else(|| anyhow!("the scheduler is being restarted"))?;
     Ok(arena.counters())
 }
 
@@ -206,7 +212,8 @@ mod tests {
     fn lines_show_reasons_and_levels() {
         let mut core = usher_core::Statistics::default();
         let mut sample = usher_core::Core::of(
-            &usher_topo::Topology::build(&usher_topo::shape::parse("1n1l2c1t").unwrap(), 64).unwrap(),
+            &usher_topo::Topology::build(&usher_topo::shape::parse("1n1l2c1t").unwrap(), 64)
+                .unwrap(),
         )
         .unwrap();
         let request = usher_core::Request::wake(usher_topo::Cid(0), usher_topo::Cid(1));
@@ -225,7 +232,10 @@ mod tests {
         metrics.print(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
-        assert!(text.contains("moved  core 1  llc 2  node 3  remote 4"), "{text}");
+        assert!(
+            text.contains("moved  core 1  llc 2  node 3  remote 4"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -234,9 +244,18 @@ mod tests {
         let mut text = Vec::new();
         data.describe_meta(&mut text, None).unwrap();
         let text = String::from_utf8(text).unwrap();
-        for word in ["claims_lost", "searches_remote", "reasons", "migrations", "decisions"] {
+        for word in [
+            "claims_lost",
+            "searches_remote",
+            "reasons",
+            "migrations",
+            "decisions",
+        ] {
             assert!(text.contains(word), "{word} is missing:\n{text}");
         }
-        assert!(text.lines().filter(|line| line.starts_with("  ")).all(|line| line.contains(" : ")));
+        assert!(text
+            .lines()
+            .filter(|line| line.starts_with("  "))
+            .all(|line| line.contains(" : ")));
     }
 }

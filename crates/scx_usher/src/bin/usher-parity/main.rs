@@ -122,7 +122,11 @@ fn run(args: &Args) -> Result<bool> {
     println!(
         "{placed} requests on {} machines: {}",
         machines.len(),
-        if equal { "every decision and every reason equal" } else { "DIFFERENT" }
+        if equal {
+            "every decision and every reason equal"
+        } else {
+            "DIFFERENT"
+        }
     );
     Ok(equal && (args.steps.is_some() || complete(args, &counted)))
 }
@@ -135,11 +139,21 @@ fn complete(args: &Args, counted: &Statistics) -> bool {
         Event::SummaryRestored,
         Event::BacklogRestored,
     ];
-    let reasons = counted.reasons().filter(|(_, n)| *n == 0).map(|(reason, _)| reason.as_str());
-    let events = counted.events().filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event));
-    let missing: Vec<&str> = reasons.chain(events.map(|(event, _)| event.as_str())).collect();
+    let reasons = counted
+        .reasons()
+        .filter(|(_, n)| *n == 0)
+        .map(|(reason, _)| reason.as_str());
+    let events = counted
+        .events()
+        .filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event));
+    let missing: Vec<&str> = reasons
+        .chain(events.map(|(event, _)| event.as_str()))
+        .collect();
     if !missing.is_empty() && args.machines.is_empty() {
-        println!("NOT COMPARED, for they never happened: {}", missing.join(", "));
+        println!(
+            "NOT COMPARED, for they never happened: {}",
+            missing.join(", ")
+        );
         return false;
     }
     true
@@ -154,7 +168,12 @@ fn topology(name: &str) -> Result<Topology> {
     } else {
         Source::Machine(name.into())
     };
-    Ok(Topology::build(&source.read().with_context(|| format!("--machines {name}"))?, 64)?)
+    Ok(Topology::build(
+        &source
+            .read()
+            .with_context(|| format!("--machines {name}"))?,
+        64,
+    )?)
 }
 
 struct Outcome {

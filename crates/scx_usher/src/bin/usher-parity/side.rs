@@ -11,7 +11,12 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, OpenObject, ProgramInput};
 use usher_core::{build_into, bytes_needed, Foreign, Settings, Statistics, Tables};
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/parity_skel.rs"));
 }
@@ -86,7 +91,12 @@ impl Memory {
             let stream: *mut Stream = start.as_ptr().add(stream_at).cast();
             (*stream).random = setting.seed;
             (*stream).queued = start.as_ptr().add(queued_at).cast();
-            build_into(&setting.tables, &setting.settings, start.as_ptr(), stream_at)?
+            build_into(
+                &setting.tables,
+                &setting.settings,
+                start.as_ptr(),
+                stream_at,
+            )?
         };
         Ok(Self {
             start,
@@ -138,7 +148,9 @@ impl Native {
     /// At the beginning of the stream.
     pub fn new(setting: &Setting) -> Result<Self> {
         // SAFETY: no arguments.
-        let (here, there) = (size_of::<Stream>() as u64, unsafe { usher_parity_stream_bytes() });
+        let (here, there) = (size_of::<Stream>() as u64, unsafe {
+            usher_parity_stream_bytes()
+        });
         if here != there {
             bail!("struct usher_stream has {there} bytes in C and {here} here");
         }
@@ -186,8 +198,12 @@ impl<'obj> Kernel<'obj> {
     pub fn new(setting: &Setting, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
         let (stream_at, queued_at, bytes) = offsets(setting)?;
         let mut skel = ParitySkelBuilder::default().open(storage)?;
-        skel.maps.usher_arena.set_max_entries(bytes.div_ceil(PAGE).try_into()?)?;
-        let mut skel = skel.load().context("cannot load the program (root is needed)")?;
+        skel.maps
+            .usher_arena
+            .set_max_entries(bytes.div_ceil(PAGE).try_into()?)?;
+        let mut skel = skel
+            .load()
+            .context("cannot load the program (root is needed)")?;
         let mut size = 0;
         let map = skel.maps.usher_arena.as_libbpf_object();
         // SAFETY: the map is alive; libbpf mapped the arena when it created it.
@@ -196,7 +212,11 @@ impl<'obj> Kernel<'obj> {
         // SAFETY: so many bytes are mapped; writing makes the kernel put pages there.
         unsafe { start.as_ptr().write_bytes(0, bytes.next_multiple_of(PAGE)) };
         let memory = Memory::build(setting, start)?;
-        let bss = skel.maps.bss_data.as_mut().context("the object has no .bss")?;
+        let bss = skel
+            .maps
+            .bss_data
+            .as_mut()
+            .context("the object has no .bss")?;
         bss.usher_root = start.as_ptr() as _;
         bss.usher_stream = (start.as_ptr() as usize + stream_at) as _;
         bss.usher_queued = (start.as_ptr() as usize + queued_at) as _;
@@ -206,12 +226,29 @@ impl<'obj> Kernel<'obj> {
 
 impl Side for Kernel<'_> {
     fn replay(&mut self, steps: u32) -> Result<()> {
-        self.skel.maps.bss_data.as_mut().context("the object has no .bss")?.usher_steps = steps;
-        let result = self.skel.progs.usher_replay.test_run(ProgramInput::default());
+        self.skel
+            .maps
+            .bss_data
+            .as_mut()
+            .context("the object has no .bss")?
+            .usher_steps = steps;
+        let result = self
+            .skel
+            .progs
+            .usher_replay
+            .test_run(ProgramInput::default());
         result.context("the kernel does not run the program")?;
-        match self.skel.maps.bss_data.as_ref().map(|bss| bss.usher_gave_up) {
+        match self
+            .skel
+            .maps
+            .bss_data
+            .as_ref()
+            .map(|bss| bss.usher_gave_up)
+        {
             Some(0) => Ok(()),
-            _ => bail!("the kernel ended a loop before its end: this machine is too slow to compare on"),
+            _ => bail!(
+                "the kernel ended a loop before its end: this machine is too slow to compare on"
+            ),
         }
     }
 
