@@ -38,6 +38,12 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
+    time(
+        "protocol",
+        ChannelSpec::TCP_LOOPBACK.protocol_ns,
+        "TCP's work per message on the sender's CPU, besides the system call",
+        "assumed",
+    ),
     Figure {
         key: "threads",
         kind: Kind::PerCpus {
@@ -154,7 +160,10 @@ const FIGURES: &[Figure] = &[
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let clients = args.get("threads");
-    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
+    let tcp = ChannelSpec {
+        protocol_ns: args.get("protocol"),
+        ..ChannelSpec::TCP_LOOPBACK
+    };
     let plan = Arc::new(Plan {
         clients,
         client: args.get("client"),

@@ -40,6 +40,12 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
+    time(
+        "protocol",
+        ChannelSpec::TCP_LOOPBACK.protocol_ns,
+        "TCP's work per message on the sender's CPU, besides the system call",
+        "assumed",
+    ),
     count("clients", 16, (1, 100_000), "client processes", "assumed"),
     count(
         "read_permille",
@@ -129,7 +135,10 @@ const HEADER: u64 = 4;
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let mix = Mix::read(args)?;
-    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
+    let tcp = ChannelSpec {
+        protocol_ns: args.get("protocol"),
+        ..ChannelSpec::TCP_LOOPBACK
+    };
     let plan = Arc::new(Plan {
         mix,
         client: args.get("client"),

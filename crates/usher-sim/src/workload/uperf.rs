@@ -31,6 +31,12 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
+    time(
+        "protocol",
+        ChannelSpec::TCP_LOOPBACK.protocol_ns,
+        "TCP's work per message on the sender's CPU, besides the system call",
+        "assumed",
+    ),
     Figure {
         key: "threads",
         kind: super::figures::Kind::PerCpus {
@@ -77,7 +83,10 @@ const FIGURES: &[Figure] = &[
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let pairs = args.get_u32("threads");
-    let tcp = ChannelSpec { protocol_ns: args.get("protocol"), ..ChannelSpec::TCP_LOOPBACK };
+    let tcp = ChannelSpec {
+        protocol_ns: args.get("protocol"),
+        ..ChannelSpec::TCP_LOOPBACK
+    };
     let plan = Arc::new(Plan {
         bytes: args.get("bytes"),
         client: args.get("client"),
