@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Sleeping until something happens: a signal, the end of the scheduler, or a time. No polling.
+//! Sleeping until something happens: a signal, the end of the scheduler, or a time.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -61,7 +61,10 @@ impl Signals {
             // SAFETY: the array has as many entries as said.
             let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as _, timeout_ms(until)) };
             match n {
-                0 => return Ok(Happening::Time),
+                0 if until.is_some_and(|until| until <= Instant::now()) => {
+                    return Ok(Happening::Time)
+                }
+                0 => {}
                 n if n > 0 && fds[0].revents != 0 => return Ok(Happening::Signal),
                 n if n > 0 => return Ok(Happening::Ended),
                 _ => {
@@ -75,9 +78,13 @@ impl Signals {
     }
 }
 
-/// For poll(): -1 is for ever; rounded up, lest it wakes just before the time.
+/// The kernel's wakeup travels by an interrupt to the CPU where the scheduler ended, and that CPU may be on its
+/// way offline: one such was lost under Linux 7.0. So look once a second whether it came.
+const LOOK_MS: i32 = 1000;
+
+/// For poll(); rounded up, lest it wakes just before the time.
 fn timeout_ms(until: Option<Instant>) -> i32 {
-    let Some(until) = until else { return -1 };
+    let Some(until) = until else { return LOOK_MS };
     let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-    i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
+    i32::try_from(left.as_millis()).map_or(LOOK_MS, |left| left.min(LOOK_MS))
 }

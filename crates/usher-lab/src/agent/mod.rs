@@ -252,9 +252,15 @@ fn stop(channel: &mut Channel, loader: &mut Child, report: &mut StepReport) {
             loader.wait(STOP_TIMEOUT);
         }
     }
-    let patience = Instant::now();
-    while sched_ext::state().as_deref() != Some("disabled") && patience.elapsed() < STOP_TIMEOUT {
-        std::thread::sleep(Duration::from_millis(10));
+    if !wait_until_disabled() {
+        // The next step needs the kernel's own scheduler back, by the kernel's emergency key if must be.
+        let state = sched_ext::state().unwrap_or_default();
+        report.ejected = Some(format!(
+            "was still {state} {} s after its loader's end and had to be reset",
+            STOP_TIMEOUT.as_secs()
+        ));
+        sys::reset_sched_ext();
+        wait_until_disabled();
     }
     channel.send(&Frame::Event(Event::Alive));
     report.scheduler_exit = loader.ended();
@@ -262,4 +268,15 @@ fn stop(channel: &mut Channel, loader: &mut Child, report: &mut StepReport) {
     report.scheduler_stats = std::fs::read(SCHEDULER_REPORT_PATH)
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
+}
+
+fn wait_until_disabled() -> bool {
+    let patience = Instant::now();
+    while sched_ext::state().as_deref() != Some("disabled") {
+        if patience.elapsed() > STOP_TIMEOUT {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }

@@ -120,6 +120,11 @@ pub fn show_blocked_tasks() {
     let _ = std::fs::write("/proc/sysrq-trigger", "w");
 }
 
+/// Has the kernel throw the loaded sched_ext scheduler out.
+pub fn reset_sched_ext() {
+    let _ = std::fs::write("/proc/sysrq-trigger", "S");
+}
+
 /// `uname -r`.
 pub fn release() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
