@@ -2,8 +2,8 @@
 //! Tries every interleaving of the core's protocols, or replays one.
 //!
 //! ```text
-//! check [--mutant NAME] [SCENARIO...]
-//! check [--mutant NAME] --replay SCENARIO SCHEDULE
+//! check [SCENARIO...]
+//! check --replay SCENARIO SCHEDULE
 //! ```
 
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use usher_core::model::{Build, Scenario};
 
-const USAGE: &str = "usage: check [--mutant NAME] [SCENARIO... | --replay SCENARIO SCHEDULE]";
+const USAGE: &str = "usage: check [SCENARIO... | --replay SCENARIO SCHEDULE]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -25,10 +25,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<ExitCode, String> {
-    let (build, args) = match args {
-        [flag, name, rest @ ..] if flag == "--mutant" => (mutant(name)?, rest),
-        _ => (Build::real(), args),
-    };
+    let build = Build::real();
     if let [flag, name, schedule] = args {
         if flag == "--replay" {
             let lines = scenario(&build, name)?.replay(schedule);
@@ -58,19 +55,6 @@ fn scenario(build: &Build, name: &str) -> Result<Scenario, String> {
         let known: Vec<&str> = build.scenarios().iter().map(Scenario::name).collect();
         format!("no scenario `{name}`; known are {}", known.join(", "))
     })
-}
-
-#[cfg(feature = "mutants")]
-fn mutant(name: &str) -> Result<Build, String> {
-    let found = Build::mutants().into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| format!("no mutant `{name}`; see crates/usher-core/mutants.rs"))
-}
-
-#[cfg(not(feature = "mutants"))]
-fn mutant(name: &str) -> Result<Build, String> {
-    Err(format!(
-        "built without mutants such as `{name}`: add --features mutants"
-    ))
 }
 
 /// Explores one scenario and prints a line; false if a property does not hold.

@@ -228,12 +228,3 @@ impl Actors {
         format!("{name} {index}")
     }
 }
-impl Actors {
-    pub fn dbg(&self) -> String {
-        let mut n = [0; 4];
-        for p in &self.pasts {
-            n[p.actor] += 1;
-        }
-        format!("{:?}", n)
-    }
-}

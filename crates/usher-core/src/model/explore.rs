@@ -297,10 +297,6 @@ fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, (String
     while !layer.is_empty() {
         report.states += layer.len() as u64;
         report.longest = trail.len() as u32;
-        if std::env::var_os("LAYERS").is_some() {
-            machine.dbg();
-            eprintln!("{} {}", trail.len(), layer.len());
-        }
         trail.push(layer.iter().map(|r| (r.parent, r.choice)).collect());
         let mut next = Vec::new();
         for (index, reached) in layer.iter().enumerate() {
@@ -323,9 +319,6 @@ fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, (String
             }));
         }
         layer = merge(next);
-    }
-    if std::env::var_os("LAYERS").is_some() {
-        eprintln!("LONG {}", schedule(&trail, 0));
     }
     Some(Ok(report))
 }
@@ -418,15 +411,5 @@ fn tell(machine: &Machine, state: &State, actor: usize, step: Step) -> String {
         Kind::Pop => format!("{name}: takes one of {old}"),
         Kind::Await => format!("{name}: wakes"),
         Kind::Done => "returns".to_owned(),
-    }
-}
-impl Machine<'_> {
-    fn dbg(&self) {
-        eprintln!(
-            "memories {} buffers {} {}",
-            self.memories.things.len(),
-            self.buffers.things.len(),
-            self.actors.dbg()
-        );
     }
 }

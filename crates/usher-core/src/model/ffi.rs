@@ -111,10 +111,6 @@ pub(crate) static REAL: Api = build!(
     usher_real_model_actor_name usher_real_model_cell_name
 );
 
-// Written by build.rs: one build!() per mutant.
-#[cfg(feature = "mutants")]
-include!(concat!(env!("OUT_DIR"), "/mutant_builds.rs"));
-
 /// A literal of the C code.
 ///
 /// # Safety

@@ -31,10 +31,9 @@ pub use explore::Report;
 use actor::Actors;
 use ffi::Api;
 
-/// One build of the core and its scenarios: the real one, or a mutant.
+/// One build of the core and its scenarios.
 #[derive(Clone, Copy)]
 pub struct Build {
-    name: &'static str,
     api: &'static Api,
 }
 
@@ -53,24 +52,16 @@ pub struct Failure {
     pub property: String,
     /// The order, for [`Scenario::replay`].
     pub schedule: String,
-    /// The build it happened in; empty for the real one.
-    pub mutant: String,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.scenario, self.property)?;
-        write!(f, "cargo run -q -p usher-core ")?;
-        if self.mutant.is_empty() {
-            write!(f, "--example check -- ")?;
-        } else {
-            write!(
-                f,
-                "--features mutants --example check -- --mutant {} ",
-                self.mutant
-            )?;
-        }
-        write!(f, "--replay {} {}", self.scenario, self.schedule)
+        write!(
+            f,
+            "cargo run -q -p usher-core --example check -- --replay {} {}",
+            self.scenario, self.schedule
+        )
     }
 }
 
@@ -89,27 +80,7 @@ pub struct ScheduleError {
 impl Build {
     /// The core as it is.
     pub fn real() -> Self {
-        Self {
-            name: "",
-            api: &ffi::REAL,
-        }
-    }
-
-    /// Every mutant of `mutants.rs` with its build, in the order of that list.
-    #[cfg(feature = "mutants")]
-    pub fn mutants() -> Vec<Self> {
-        let builds = crate::mutants::MUTANTS.iter().zip(ffi::MUTANT_BUILDS);
-        builds
-            .map(|(mutant, api)| Self {
-                name: mutant.name,
-                api,
-            })
-            .collect()
-    }
-
-    /// The mutant's name; empty for the real core.
-    pub fn name(&self) -> &'static str {
-        self.name
+        Self { api: &ffi::REAL }
     }
 
     /// All scenarios, in the order of the list.
@@ -156,7 +127,6 @@ impl Scenario {
                 scenario: self.name().to_owned(),
                 property: why,
                 schedule,
-                mutant: self.build.name.to_owned(),
             },
         )
     }
