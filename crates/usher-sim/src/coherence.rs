@@ -526,3 +526,7 @@ fn any_bit(words: &[u64], range: &std::ops::Range<usize>) -> bool {
         || words[last] & high != 0
         || words[first + 1..last].iter().any(|&w| w != 0)
 }
+
+#[cfg(test)]
+#[path = "coherence_tests.rs"]
+mod tests;

@@ -273,7 +273,9 @@ impl Simulation {
     pub(crate) fn choose_idle_state(&mut self, cpu: Cpu) -> bool {
         self.drop_dead_timers(cpu);
         let now = self.host.now;
-        let timer = self.first_timer(cpu).map_or(NEVER, |t| t.hard.saturating_sub(now));
+        let timer = self
+            .first_timer(cpu)
+            .map_or(NEVER, |t| t.hard.saturating_sub(now));
         let timer = timer.min(self.host.machine.costs().n.idle_housekeeping_ns);
         let tick = self.next_tick(cpu) - now;
         let machine = std::sync::Arc::clone(&self.host.machine);

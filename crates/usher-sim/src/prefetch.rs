@@ -9,7 +9,9 @@ pub(crate) fn prefetch<T>(item: &T, lines: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..lines.min(std::mem::size_of::<T>().div_ceil(64)) {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        let at = std::ptr::from_ref(item).cast::<i8>().wrapping_add(line * 64);
+        let at = std::ptr::from_ref(item)
+            .cast::<i8>()
+            .wrapping_add(line * 64);
         // SAFETY: a prefetch reads nothing that the program sees and cannot fault, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
     }

@@ -3,13 +3,15 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_sim::policy::fifo::Fifo;
-use usher_sim::program::TaskSpec;
+use usher_sim::cpuset::CpuSet;
+use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
 use usher_sim::workload::{Headline, Stop};
-use usher_sim::world::World;
-use usher_sim::{Machine, Nanos, Options, Policy, Report, SimError, Simulation, Workload};
+use usher_sim::world::{ValueId, World};
+use usher_sim::{Cpu, Machine, Nanos, Options, Policy, Report, SimError, Simulation, Workload};
 use usher_topo::{Source, Topology};
 
 pub const US: Nanos = 1_000;
@@ -72,4 +74,37 @@ pub fn assert_near(what: &str, actual: f64, expected: f64, percent: f64) {
         error <= percent,
         "{what}: {actual} instead of {expected}, {error:.2} % off"
     );
+}
+
+/// A step of a [`script`].
+pub enum Step {
+    /// Does something.
+    Act(Action),
+    /// Writes the time into a result.
+    Stamp(ValueId),
+    /// Looks at the outcome of the last action, or at anything else.
+    Look(Box<dyn FnOnce(&mut TaskCtx<'_>) + Send>),
+}
+
+/// A step that looks.
+pub fn look(look: impl FnOnce(&mut TaskCtx<'_>) + Send + 'static) -> Step {
+    Step::Look(Box::new(look))
+}
+
+/// A program that goes through steps and exits.
+pub fn script(steps: Vec<Step>) -> impl Program {
+    let mut steps = steps.into_iter();
+    move |ctx: &mut TaskCtx<'_>| loop {
+        match steps.next() {
+            Some(Step::Act(action)) => return action,
+            Some(Step::Stamp(value)) => ctx.set_value(value, ctx.now()),
+            Some(Step::Look(look)) => look(ctx),
+            None => return Action::Exit,
+        }
+    }
+}
+
+/// A set of one CPU, shared.
+pub fn only(cpu: u32) -> Arc<CpuSet> {
+    Arc::new(CpuSet::of(Cpu(cpu)))
 }

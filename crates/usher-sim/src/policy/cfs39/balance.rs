@@ -135,7 +135,7 @@ impl Cfs39 {
                 break;
             }
             if self.is_idle_cpu(host, other) {
-                let (jiffies, load) = (Self::jiffies(host), self.cpu_load(host, other));
+                let (jiffies, load) = (Self::jiffies(host), self.cpu_load(other));
                 self.rq(other).load.tick(jiffies, load);
                 self.rebalance(host, other, Idle::Idle);
                 let next = self.rq(other).next_balance;
@@ -149,7 +149,7 @@ impl Cfs39 {
 
     fn view(&self, host: &Host, cpu: Cpu, index: usize, local: bool) -> CpuView {
         let rq = &self.rqs[cpu.0 as usize];
-        let load = self.cpu_load(host, cpu);
+        let load = self.cpu_load(cpu);
         CpuView {
             power: self.powers[cpu.0 as usize],
             biased: if local {

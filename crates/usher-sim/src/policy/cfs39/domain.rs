@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::group::{Idle, SCALE};
 use crate::cpuset::CpuSet;
-use crate::ids::{Cpu, Id};
+use crate::ids::Cpu;
 use crate::machine::Machine;
 
 /// Constants of a level (`SD_*_INIT` of `include/linux/topology.h`; intervals in ms).

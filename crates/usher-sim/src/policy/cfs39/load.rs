@@ -3,9 +3,8 @@
 //!
 //! The load of a task is its weight times the share of time it was runnable (running or waiting), in
 //! periods of 1024 us that count half after 32 of them. The speed of the CPU does not enter. A queue sums
-//! up the load of its tasks as it was when each was last looked at; the load of tasks that sleep is kept
-//! apart and decays. The 3.9 balancer ignores all this and adds up weights; Shi's patches and the
-//! proposal use it.
+//! up the load of its tasks as it was when each was last looked at; tasks that sleep do not count. The
+//! 3.9 balancer ignores all this and adds up weights; Shi's set and the proposal use it.
 
 use crate::ids::Nanos;
 use crate::policy::fair::pelt::{decay, MAX_SUM};
@@ -93,9 +92,6 @@ pub(super) const INDICES: usize = 5;
 pub(super) struct CpuLoad {
     /// Sum of the contributions of its queued tasks (`cfs.runnable_load_avg`).
     pub runnable: u64,
-    /// Of tasks that sleep here, decayed up to `blocked_at` (in periods).
-    blocked: u64,
-    blocked_at: u64,
     /// `cpu_load[]`: the load at ticks, smoothed over 1, 2, 4, 8, 16 of them.
     smooth: [u64; INDICES],
     /// The tick of the last update.
@@ -103,28 +99,6 @@ pub(super) struct CpuLoad {
 }
 
 impl CpuLoad {
-    /// Decayed load of the tasks that sleep here.
-    pub fn blocked(&self, now: Nanos) -> u64 {
-        decay(self.blocked, (now >> 20).saturating_sub(self.blocked_at))
-    }
-
-    fn sync_blocked(&mut self, now: Nanos) {
-        self.blocked = self.blocked(now);
-        self.blocked_at = now >> 20;
-    }
-
-    pub fn add_blocked(&mut self, now: Nanos, contrib: u64) {
-        self.sync_blocked(now);
-        self.blocked += contrib;
-    }
-
-    /// A task leaves that has slept since `since` with this contribution.
-    pub fn remove_blocked(&mut self, now: Nanos, contrib: u64, since: Nanos) {
-        self.sync_blocked(now);
-        let left = decay(contrib, (now >> 20).saturating_sub(since >> 20));
-        self.blocked = self.blocked.saturating_sub(left);
-    }
-
     /// `update_cpu_load`: a tick (numbered) sees this load; ticks missed since the last were idle.
     pub fn tick(&mut self, tick: u64, load: u64) {
         let missed = tick.saturating_sub(self.ticked_at).saturating_sub(1);
@@ -214,27 +188,6 @@ mod tests {
             cpu.target(4, 0) < 10,
             "idle ticks were missed: {}",
             cpu.target(4, 0)
-        );
-    }
-
-    // Goal: load that blocked here goes away with its task, decayed.
-    // Method: two tasks block, one leaves later.
-    #[test]
-    fn blocked_load() {
-        let mut cpu = CpuLoad::default();
-        cpu.add_blocked(0, 1000);
-        cpu.add_blocked(0, 500);
-        let later = 32 << 20;
-        assert!(
-            cpu.blocked(later).abs_diff(750) <= 2,
-            "{}",
-            cpu.blocked(later)
-        );
-        cpu.remove_blocked(later, 1000, 0);
-        assert!(
-            cpu.blocked(later).abs_diff(250) <= 2,
-            "{}",
-            cpu.blocked(later)
         );
     }
 }

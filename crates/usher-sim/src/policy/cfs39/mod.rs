@@ -13,12 +13,12 @@
 //! | `cfs-3.9+shi` | Shi's set: the balancer and wakeups use the decaying load of tasks ([`load`]) |
 //! | `cfs-3.9+mixed-capacity` | the proposal's two patches on top of that ([`group`]) |
 //!
-//! Two readings of what is not documented, each a parameter:
+//! Two things that the posting does not say are read so that its results follow, each a parameter:
 //!
-//! - `blocked_load`: whether a CPU's load, with Shi's set, includes that of tasks that sleep there. With
-//!   it, a thread that was born on a weak CPU and woken from a strong one is pulled there, and never the
-//!   other way round: the published column, in which one thread always ends on an A15, follows. Without
-//!   it, one thread flips as it does in 3.9.
+//! - `fork`: Shi's sets of those months also replaced the walk down the domains at fork and exec by one
+//!   search over all CPUs for the least loaded, the lowest number first (`flat`, the default of the
+//!   variants). The A15s have the lowest numbers, so a lone thread is always born on one: the published
+//!   column. With `domains`, as in 3.9, it is born on the cluster where its parent is not, and stays.
 //! - `shell`: where the shell is that starts the first task; fork and exec balancing go on from there.
 //!   The default `alternate` puts it on the strongest CPUs for even seeds and on the weakest for odd ones:
 //!   a shell whose command ends in a pipe is pulled, at the exit of the pipe's other end, into the other
@@ -95,8 +95,8 @@ enum Shell {
 struct Options {
     /// Shi's set.
     decaying_load: bool,
-    /// See the module.
-    blocked_load: bool,
+    /// Fork and exec look at all CPUs at once (see the module).
+    flat_fork: bool,
     /// The proposal's two patches.
     patches: bool,
     shell: Shell,
@@ -116,13 +116,6 @@ struct Rq {
     idle_since: Option<Nanos>,
     avg_idle: Nanos,
     kicked: bool,
-}
-
-#[derive(Clone, Copy, Default)]
-struct TaskExtra {
-    load: TaskLoad,
-    /// Since when it sleeps, while its load counts as blocked on its CPU.
-    blocked_since: Option<Nanos>,
 }
 
 #[derive(Default)]
@@ -145,7 +138,7 @@ pub struct Cfs39 {
     options: Options,
     times: CfsTimes,
     tasks: Tasks,
-    extra: Vec<TaskExtra>,
+    loads: Vec<TaskLoad>,
     rqs: Vec<Rq>,
     /// By CPU number, innermost level first.
     domains: Vec<Vec<Domain>>,
@@ -158,6 +151,8 @@ pub struct Cfs39 {
     picking: bool,
 }
 
+const FORKS: &[&str] = &["domains", "flat"];
+
 /// Makes the variant of this name.
 ///
 /// # Errors
@@ -166,7 +161,7 @@ pub fn build(params: &mut Params, name: &'static str) -> Result<Box<dyn Policy>,
     let decaying_load = name != "cfs-3.9";
     let options = Options {
         decaying_load,
-        blocked_load: params.bool("blocked_load", decaying_load)?,
+        flat_fork: params.choice("fork", if decaying_load { "flat" } else { "domains" }, FORKS)? == "flat",
         patches: name == "cfs-3.9+mixed-capacity",
         shell: match params.choice("shell", "alternate", &["alternate", "strong", "weak"])? {
             "strong" => Shell::Strong,
@@ -184,7 +179,7 @@ impl Cfs39 {
             options,
             times: CfsTimes::BASE,
             tasks: Tasks::new(),
-            extra: Vec::new(),
+            loads: Vec::new(),
             rqs: Vec::new(),
             domains: Vec::new(),
             powers: Vec::new(),
@@ -205,12 +200,11 @@ impl Cfs39 {
     }
 
     /// `weighted_cpuload()`.
-    fn cpu_load(&self, host: &Host, cpu: Cpu) -> u64 {
+    fn cpu_load(&self, cpu: Cpu) -> u64 {
         let rq = &self.rqs[cpu.0 as usize];
-        let load = match (self.options.decaying_load, self.options.blocked_load) {
-            (false, _) => rq.rq.weight,
-            (true, false) => rq.load.runnable,
-            (true, true) => rq.load.runnable + rq.load.blocked(host.now()),
+        let load = match self.options.decaying_load {
+            false => rq.rq.weight,
+            true => rq.load.runnable,
         };
         let phantom = self
             .phantom_load
@@ -222,7 +216,7 @@ impl Cfs39 {
     /// What a task adds to the load of its CPU.
     fn task_load(&self, task: TaskId) -> u64 {
         match self.options.decaying_load {
-            true => self.extra[task.index()].load.contrib,
+            true => self.loads[task.index()].contrib,
             false => self.tasks[task.index()].weight,
         }
     }
@@ -268,7 +262,7 @@ impl Cfs39 {
     /// Brings a task's load up to date; `runnable` since the last time.
     fn sync_load(&mut self, host: &Host, task: TaskId, runnable: bool) {
         let weight = self.tasks[task.index()].weight;
-        let load = &mut self.extra[task.index()].load;
+        let load = &mut self.loads[task.index()];
         let before = load.contrib;
         load.update(host.now(), runnable, weight);
         let after = load.contrib;
@@ -293,32 +287,26 @@ impl Cfs39 {
         if old != cpu {
             cfs::make_relative(&self.rqs[old.0 as usize].rq, &mut self.tasks, task);
         }
-        if let Some(since) = self.extra[task.index()].blocked_since.take() {
-            let contrib = self.extra[task.index()].load.contrib;
-            self.rq(old).load.remove_blocked(host.now(), contrib, since);
+        if woken {
             self.sync_load(host, task, false);
         }
         let rq = &mut self.rqs[cpu.0 as usize];
         cfs::update_curr(&mut rq.rq, &mut self.tasks, host.now());
         cfs::enqueue(&self.times, &mut rq.rq, &mut self.tasks, task, woken);
         rq.order.push_front(task);
-        rq.load.runnable += self.extra[task.index()].load.contrib;
+        rq.load.runnable += self.loads[task.index()].contrib;
     }
 
     /// A task leaves its queue, waiting or current.
     fn leave(&mut self, host: &Host, task: TaskId, sleeps: bool) {
         let cpu = self.tasks[task.index()].cpu;
         self.sync_load(host, task, true);
-        let contrib = self.extra[task.index()].load.contrib;
+        let contrib = self.loads[task.index()].contrib;
         let rq = &mut self.rqs[cpu.0 as usize];
         cfs::update_curr(&mut rq.rq, &mut self.tasks, host.now());
         cfs::dequeue(&mut rq.rq, &mut self.tasks, task, sleeps);
         rq.order.retain(|&t| t != task);
         rq.load.runnable -= contrib;
-        if sleeps {
-            rq.load.add_blocked(host.now(), contrib);
-            self.extra[task.index()].blocked_since = Some(host.now());
-        }
     }
 
     /// After a task has joined: preempt, or wake the CPU.
@@ -399,10 +387,7 @@ impl Policy for Cfs39 {
         let weight = new.weight;
         debug_assert_eq!(self.tasks.len(), task.index());
         self.tasks.push(new);
-        self.extra.push(TaskExtra {
-            load: TaskLoad::new(host.now(), weight),
-            blocked_since: None,
-        });
+        self.loads.push(TaskLoad::new(host.now(), weight));
         let rq = &mut self.rqs[cpu.0 as usize].rq;
         cfs::update_curr(rq, &mut self.tasks, host.now());
         cfs::place_new(&self.times, rq, &mut self.tasks, task);
@@ -463,15 +448,12 @@ impl Policy for Cfs39 {
             return;
         }
         self.leave(host, task, why == StopWhy::Slept);
-        if why == StopWhy::Exited {
-            self.extra[task.index()].blocked_since = None;
-        }
     }
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, _curr: TaskId) {
         self.account(host, cpu);
         let jiffies = Self::jiffies(host);
-        let load = self.cpu_load(host, cpu);
+        let load = self.cpu_load(cpu);
         let rq = &mut self.rqs[cpu.0 as usize];
         rq.load.tick(jiffies, load);
         if cfs::tick(&self.times, &mut rq.rq, &self.tasks) {

@@ -79,8 +79,8 @@ impl Cfs39 {
         let line = self.rqs[prev.0 as usize].line;
         host.access(line, Access::Read);
         let pct = self.domains[this.0 as usize][level].pct();
-        let mut load = self.cpu_load(host, prev) as i64;
-        let mut this_load = self.cpu_load(host, this) as i64;
+        let mut load = self.cpu_load(prev) as i64;
+        let mut this_load = self.cpu_load(this) as i64;
         if wake.sync {
             let waker = wake.waker.map_or(0, |w| self.task_load(w)) as i64;
             this_load -= waker;
@@ -102,11 +102,11 @@ impl Cfs39 {
         load = load.max(0);
         let nr = i64::from(self.rqs[this.0 as usize].rq.nr);
         let per_task = if nr > 0 {
-            self.cpu_load(host, this) as i64 / nr
+            self.cpu_load(this) as i64 / nr
         } else {
             0
         };
-        this_load <= load && this_load + self.cpu_load(host, prev) as i64 <= per_task
+        this_load <= load && this_load + self.cpu_load(prev) as i64 <= per_task
     }
 
     /// `select_idle_sibling()`: the target if idle, prev if idle and near, else the first CPU of the first
@@ -148,9 +148,22 @@ impl Cfs39 {
         target
     }
 
-    /// Fork and exec balancing from `this` downwards: at each level the group of least load per power if
-    /// it is clearly less loaded than the own, and in it the least loaded CPU.
+    /// Fork and exec balancing, see the module.
     pub(super) fn balance_place(&mut self, host: &mut Host, allowed: &CpuSet, this: Cpu) -> Cpu {
+        if !self.options.flat_fork {
+            return self.walk_down(host, allowed, this);
+        }
+        let usable = host.machine().online().and(allowed);
+        for cpu in usable.iter() {
+            host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+        }
+        let least = usable.iter().min_by_key(|&c| (self.cpu_load(c), c != this));
+        least.expect("a task may run somewhere")
+    }
+
+    /// As in 3.9, from `this` downwards: at each level the group of least load per power if
+    /// it is clearly less loaded than the own, and in it the least loaded CPU.
+    fn walk_down(&mut self, host: &mut Host, allowed: &CpuSet, this: Cpu) -> Cpu {
         let mut cpu = this;
         let mut chosen = this;
         let mut level = self.top_level(cpu, u64::MAX);
@@ -201,7 +214,7 @@ impl Cfs39 {
             let mut load = 0;
             for &c in &group.cpus {
                 host.access(self.rqs[c.0 as usize].line, Access::Read);
-                load += self.cpu_load(host, c);
+                load += self.cpu_load(c);
             }
             let scaled = load * super::group::SCALE / group.power;
             if i == 0 {
@@ -226,6 +239,6 @@ impl Cfs39 {
     ) -> Option<Cpu> {
         let group = &self.domains[this.0 as usize][level].groups[group];
         let usable = group.cpus.iter().copied().filter(|c| allowed.contains(*c));
-        usable.min_by_key(|&c| (self.cpu_load(host, c), c != this))
+        usable.min_by_key(|&c| (self.cpu_load(c), c != this))
     }
 }

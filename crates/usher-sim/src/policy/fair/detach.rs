@@ -60,7 +60,7 @@ impl Fair {
                 cpus[src.index()].rq.touch(tasks, task);
                 continue;
             }
-            self.detach(host, task, src);
+            self.take_waiting(host, task, src);
             picked.push(task);
             // 6.5 newidle: one task.
             if env.idle == IdleKind::NewlyIdle {
@@ -74,7 +74,7 @@ impl Fair {
         self.count_pulls(host, env.domain().0.level, picked.len() as u32);
         let taken = host.lock(self.cpu(env.dst).rq_line);
         for &task in &picked {
-            self.attach(host, task, env.dst);
+            self.give_waiting(host, task, env.dst);
         }
         host.unlock(self.cpu(env.dst).rq_line, taken);
         picked.len() as u32
@@ -172,7 +172,7 @@ impl Fair {
     }
 
     /// Takes a waiting task off a queue, to go to another one.
-    pub(super) fn detach(&mut self, host: &mut Host, task: TaskId, src: Cpu) {
+    pub(super) fn take_waiting(&mut self, host: &mut Host, task: TaskId, src: Cpu) {
         host.charge(work::QUEUE_NS);
         self.account_and_resched(host, src);
         self.leave(host, task, src, false);
@@ -181,7 +181,7 @@ impl Fair {
     }
 
     /// Puts it on that queue. It runs there at once if it should.
-    pub(super) fn attach(&mut self, host: &mut Host, task: TaskId, dst: Cpu) {
+    pub(super) fn give_waiting(&mut self, host: &mut Host, task: TaskId, dst: Cpu) {
         host.charge(work::QUEUE_NS);
         host.set_task_cpu(task, dst);
         self.join(host, task, dst, Join::Move);
@@ -248,10 +248,10 @@ impl Fair {
         while let (Some(task), true) = (self.cpu(src).rq.coldest(), tries > 0) {
             tries -= 1;
             if self.can_migrate(host, &mut env, task, src) {
-                self.detach(host, task, src);
+                self.take_waiting(host, task, src);
                 self.count_pulls(host, env.domain().0.level, 1);
                 self.sd_mut(dst, place).failed = 0;
-                self.attach(host, task, dst);
+                self.give_waiting(host, task, dst);
                 return;
             }
             let Fair { cpus, tasks, .. } = self;

@@ -28,11 +28,6 @@ impl RtQueue {
         self.waiting.len() as u32 + u32::from(self.curr.is_some())
     }
 
-    /// How many wait.
-    pub fn nr_waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// The highest priority that waits or runs; 0 for none.
     pub fn top(&self) -> u8 {
         self.curr

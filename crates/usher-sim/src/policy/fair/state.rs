@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::config::{CfsTimes, Class, Config, EevdfTimes, LlcMask, NewidleGate};
+use super::config::{CfsTimes, Class, Config, LlcMask, NewidleGate};
 use super::domains::{Domains, Rules};
 use super::llc::LlcShared;
 use super::rq::{Rq, Tasks};
@@ -400,13 +400,6 @@ impl Fair {
         match self.class {
             Class::Cfs(times) => Some(times),
             Class::Eevdf(_) => None,
-        }
-    }
-
-    pub(super) fn eevdf(&self) -> Option<EevdfTimes> {
-        match self.class {
-            Class::Cfs(_) => None,
-            Class::Eevdf(times) => Some(times),
         }
     }
 
