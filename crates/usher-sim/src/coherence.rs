@@ -410,7 +410,7 @@ impl Lines {
     }
 
     /// From memory: of the home node, or the own where the line has no particular home.
-    fn from_memory(&self, line: &Line, core: u16) -> Cost {
+    fn fetched_from_memory(&self, line: &Line, core: u16) -> Cost {
         let node = self.cores[usize::from(core)].node;
         let far = if line.home == NOBODY || line.home == node {
             0
@@ -425,7 +425,7 @@ impl Lines {
 
     fn nearest(&self, line: &Line, core: u16) -> Cost {
         if line.nr == 0 {
-            return self.from_memory(line, core);
+            return self.fetched_from_memory(line, core);
         }
         if line.owner != NOBODY {
             return self.between(core, line.owner);
@@ -435,7 +435,7 @@ impl Lines {
             let costs = sharers.iter().map(|&s| self.between(core, s));
             return costs
                 .min_by_key(|c| c.ns)
-                .unwrap_or_else(|| self.from_memory(line, core));
+                .unwrap_or_else(|| self.fetched_from_memory(line, core));
         }
         let at = self.cores[usize::from(core)];
         let words = self.bitmap(line.bitmap);
@@ -460,13 +460,13 @@ impl Lines {
                 ns: self.node_to_node(at.node, n),
                 from: Some(Distance::Remote),
             },
-            None => self.from_memory(line, core),
+            None => self.fetched_from_memory(line, core),
         }
     }
 
     fn farthest(&self, line: &Line, core: u16) -> Cost {
         if line.nr == 0 {
-            return self.from_memory(line, core);
+            return self.fetched_from_memory(line, core);
         }
         if line.bitmap == 0 {
             let sharers = line.sharers[..usize::from(line.nr)]
@@ -475,7 +475,7 @@ impl Lines {
             let costs = sharers.map(|&s| self.between(core, s));
             return costs
                 .max_by_key(|c| c.ns)
-                .unwrap_or_else(|| self.from_memory(line, core));
+                .unwrap_or_else(|| self.fetched_from_memory(line, core));
         }
         let at = self.cores[usize::from(core)];
         let words = self.bitmap(line.bitmap);

@@ -15,7 +15,9 @@ const MEMORY: u64 = 90;
 
 /// 4 nodes with 4 LLCs of 8 cores of 2 threads.
 fn machine() -> Machine {
-    let raw = Source::Synthetic("pack:4 numa:1 l3:4 core:8 pu:2".into()).read().expect("legal");
+    let raw = Source::Synthetic("pack:4 numa:1 l3:4 core:8 pu:2".into())
+        .read()
+        .expect("legal");
     let mut costs = Costs::builtin("generic").expect("built in");
     for (name, ns) in [
         ("line.line_hit_ns", HIT),
@@ -38,7 +40,10 @@ struct Plain {
 
 impl Plain {
     fn between(machine: &Machine, a: u32, b: u32) -> u64 {
-        let (x, y) = (machine.topo().cores()[a as usize], machine.topo().cores()[b as usize]);
+        let (x, y) = (
+            machine.topo().cores()[a as usize],
+            machine.topo().cores()[b as usize],
+        );
         if a == b {
             HIT
         } else if x.llc == y.llc {
@@ -97,7 +102,11 @@ fn compact_lines_follow_the_plain_rules() {
     let mut plain = Vec::new();
     for _ in 0..40 {
         lines.add(class, None);
-        plain.push(Plain { holders: BTreeSet::new(), dirty: None, free_at: 0 });
+        plain.push(Plain {
+            holders: BTreeSet::new(),
+            dirty: None,
+            free_at: 0,
+        });
     }
     let cores = machine.topo().cores().len() as u64;
     let mut rng = Rng::new(11);
@@ -107,7 +116,11 @@ fn compact_lines_follow_the_plain_rules() {
         let line = rng.below(40) as u32;
         // Phases of many readers alternate with phases of few writers.
         let reading = i / 2000 % 2 == 0;
-        let core = if reading { rng.below(cores) } else { rng.below(cores) / 8 * 8 } as u32;
+        let core = if reading {
+            rng.below(cores)
+        } else {
+            rng.below(cores) / 8 * 8
+        } as u32;
         let kind = match rng.below(if reading { 40 } else { 4 }) {
             0 => Access::Rmw,
             1 => Access::Write,
@@ -115,7 +128,10 @@ fn compact_lines_follow_the_plain_rules() {
         };
         let ours = lines.access(core, LineId(line), kind, now);
         let expected = plain[line as usize].access(&machine, core, kind, now);
-        assert_eq!(ours, expected, "access {i}: {kind:?} of line {line} by core {core} at {now}");
+        assert_eq!(
+            ours, expected,
+            "access {i}: {kind:?} of line {line} by core {core} at {now}"
+        );
         total += ours;
         pooled += u64::from(lines.lines[line as usize].bitmap != 0);
     }
@@ -123,15 +139,19 @@ fn compact_lines_follow_the_plain_rules() {
     let stats = &lines.stats()[0];
     assert_eq!(stats.load_ns + stats.write_ns, total);
     let moved: u64 = stats.transfers.iter().sum();
-    assert_eq!(stats.hits + moved + stats.memory, stats.loads + stats.writes);
+    assert_eq!(
+        stats.hits + moved + stats.memory,
+        stats.loads + stats.writes
+    );
 }
 
 // Goal: a far node costs more than a near one, and no access between nodes less than between LLCs of a node.
 // Method: SLIT distances 10, 12 and 32 with 190 ns measured at 32.
 #[test]
 fn remote_cost_follows_the_slit_distance() {
-    let mut raw =
-        Source::Synthetic("pack:3 numa:1 l3:1 core:1 pu:1".into()).read().expect("legal");
+    let mut raw = Source::Synthetic("pack:3 numa:1 l3:1 core:1 pu:1".into())
+        .read()
+        .expect("legal");
     for node in &mut raw.nodes {
         let me = node.id;
         let slit = |other: u32| match me.abs_diff(other) {
@@ -151,9 +171,21 @@ fn remote_cost_follows_the_slit_distance() {
     let class = lines.class("test");
     let line = lines.add(class, None);
     lines.access(0, line, Access::Write, 0);
-    assert_eq!(lines.access(2, line, Access::Read, 1000), 220, "from the owner, far away");
-    assert_eq!(lines.access(1, line, Access::Read, 2000), 20, "from the nearest holder");
-    assert_eq!(lines.access(1, line, Access::Write, 3000), 20, "both others are near node 1");
+    assert_eq!(
+        lines.access(2, line, Access::Read, 1000),
+        220,
+        "from the owner, far away"
+    );
+    assert_eq!(
+        lines.access(1, line, Access::Read, 2000),
+        20,
+        "from the nearest holder"
+    );
+    assert_eq!(
+        lines.access(1, line, Access::Write, 3000),
+        20,
+        "both others are near node 1"
+    );
     assert_eq!(lines.stats()[0].transfers[Distance::Remote as usize], 3);
 }
 
@@ -170,5 +202,8 @@ fn locks_are_held() {
     lines.unlock(line, 100 + first, 500);
     assert_eq!(lines.access(1, line, Access::Rmw, 200), 300 + LLC + RMW);
     let stats = &lines.stats()[0];
-    assert_eq!((stats.locks, stats.held_ns, stats.wait_ns_max), (1, 400 - first, 300));
+    assert_eq!(
+        (stats.locks, stats.held_ns, stats.wait_ns_max),
+        (1, 400 - first, 300)
+    );
 }

@@ -241,7 +241,7 @@ pub fn format_duration(ns: Nanos) -> String {
     ];
     let (scale, unit) = units
         .into_iter()
-        .find(|(s, _)| ns % s == 0 && ns > 0)
+        .find(|(s, _)| ns > 0 && ns.is_multiple_of(*s))
         .unwrap_or((1, "ns"));
     format!("{}{unit}", ns / scale)
 }

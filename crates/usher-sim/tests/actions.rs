@@ -39,7 +39,13 @@ fn futexes_block_wake_and_time_out() {
     let mut world = World::new();
     let futex = world.new_futex(1);
     let ends = ["differs_ns", "woken_ns", "timeout_ns"].map(|name| world.new_value(name));
-    let wait = |expected, timeout| Act(Action::FutexWait { futex, expected, timeout });
+    let wait = |expected, timeout| {
+        Act(Action::FutexWait {
+            futex,
+            expected,
+            timeout,
+        })
+    };
     let waiter = script(vec![
         wait(0, None),
         Stamp(ends[0]),
@@ -59,7 +65,10 @@ fn futexes_block_wake_and_time_out() {
         wake(7),
         expect(Outcome::Count(0)),
     ]);
-    let tasks = vec![TaskSpec::new("waiter", waiter), TaskSpec::new("waker", waker)];
+    let tasks = vec![
+        TaskSpec::new("waiter", waiter),
+        TaskSpec::new("waker", waker),
+    ];
     let metrics = run_free(2, world, tasks).expect("runs").metrics;
     assert_eq!(metrics["differs_ns"], 0.0);
     assert_eq!(metrics["woken_ns"], 5.0 * MS as f64);
@@ -75,7 +84,13 @@ fn channels_block_both_sides() {
     let channel = world.new_channel(SMALL);
     let empty = world.new_channel(SMALL);
     let (first, second) = (world.new_value("first_ns"), world.new_value("second_ns"));
-    let read = |bytes| Act(Action::Read { channel, bytes, exact: true });
+    let read = |bytes| {
+        Act(Action::Read {
+            channel,
+            bytes,
+            exact: true,
+        })
+    };
     let reader = script(vec![
         Act(Action::Poll(Arc::new([empty, channel]))),
         expect(Outcome::Index(1)),
@@ -89,12 +104,26 @@ fn channels_block_both_sides() {
     ]);
     let writer = script(vec![
         Act(Action::Compute(3 * MS)),
-        Act(Action::Write { channel, bytes: 250 }),
+        Act(Action::Write {
+            channel,
+            bytes: 250,
+        }),
     ]);
-    let tasks = vec![TaskSpec::new("reader", reader), TaskSpec::new("writer", writer)];
+    let tasks = vec![
+        TaskSpec::new("reader", reader),
+        TaskSpec::new("writer", writer),
+    ];
     let metrics = run_free(2, world, tasks).expect("runs").metrics;
-    assert_eq!(metrics["first_ns"], 3.0 * MS as f64, "poll returns at the write");
-    assert_eq!(metrics["second_ns"], 4.0 * MS as f64, "the rest is immediate");
+    assert_eq!(
+        metrics["first_ns"],
+        3.0 * MS as f64,
+        "poll returns at the write"
+    );
+    assert_eq!(
+        metrics["second_ns"],
+        4.0 * MS as f64,
+        "the rest is immediate"
+    );
 }
 
 // Goal: a mutex admits one at a time, and a condition variable hands it back on waking.
@@ -137,7 +166,11 @@ fn mutexes_exclude_and_conditions_return_them() {
     let mut holders = ["a_ns", "b_ns", "c_ns"].map(|name| metrics[name]);
     holders.sort_by(f64::total_cmp);
     assert_eq!(holders, [1.0, 2.0, 3.0].map(|ms| ms * MS as f64));
-    assert_eq!(metrics["signalled_ns"], 13.0 * MS as f64, "not before the signaller unlocks");
+    assert_eq!(
+        metrics["signalled_ns"],
+        13.0 * MS as f64,
+        "not before the signaller unlocks"
+    );
 }
 
 // Goal: barriers release everybody with the last, semaphores pass units on, children are waited for.
@@ -155,8 +188,7 @@ fn barriers_semaphores_children() {
             Act(Action::SemDown(semaphore)),
         ])
     };
-    let mut tasks: Vec<TaskSpec> =
-        (1..=3).map(|i| TaskSpec::new("party", party(i))).collect();
+    let mut tasks: Vec<TaskSpec> = (1..=3).map(|i| TaskSpec::new("party", party(i))).collect();
     let child = TaskSpec::new("child", script(vec![Act(Action::Compute(5 * MS))]));
     let parent = script(vec![
         Act(Action::Compute(4 * MS)),
@@ -174,7 +206,12 @@ fn barriers_semaphores_children() {
     let report = run_free(5, world, tasks).expect("runs");
     let released = &report.latencies["released"];
     assert_eq!(released.len(), 3);
-    assert_near("first released", released.min() as f64, 3.0 * MS as f64, 0.2);
+    assert_near(
+        "first released",
+        released.min() as f64,
+        3.0 * MS as f64,
+        0.2,
+    );
     assert_near("last released", released.max() as f64, 3.0 * MS as f64, 0.2);
     assert_eq!(report.metrics["child_ns"], 9.0 * MS as f64);
 }
@@ -191,14 +228,18 @@ fn timer_slack_depends_on_the_class() {
     let ends = names.map(|name| world.new_value(name));
     let sleeper = |end, class, cpu| {
         let steps = vec![Act(Action::Sleep(MS)), Stamp(end)];
-        TaskSpec::new("sleeper", script(steps)).class(class).affinity(only(cpu))
+        TaskSpec::new("sleeper", script(steps))
+            .class(class)
+            .affinity(only(cpu))
     };
     let other = script(vec![Act(Action::Sleep(MS + 20 * US))]);
     let tasks = vec![
         sleeper(ends[0], Class::NORMAL, 0),
         sleeper(ends[1], Class::Fifo { prio: 5 }, 1),
         sleeper(ends[2], Class::NORMAL, 2),
-        TaskSpec::new("other", other).class(Class::Fifo { prio: 1 }).affinity(only(2)),
+        TaskSpec::new("other", other)
+            .class(Class::Fifo { prio: 1 })
+            .affinity(only(2)),
     ];
     let machine = machine("core:3 pu:1", costs);
     let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
@@ -229,10 +270,17 @@ fn affinity_changes_move_tasks() {
         Act(Action::Sleep(9 * MS)),
         look(move |ctx| {
             // The first had done 1 ms of 3 when it moved, the second nothing.
-            assert_eq!(ctx.list(cpus).iter().copied().collect::<Vec<_>>(), [1003, 2004]);
+            assert_eq!(
+                ctx.list(cpus).iter().copied().collect::<Vec<_>>(),
+                [1003, 2004]
+            );
         }),
     ]);
-    let tasks = vec![victim(), victim(), TaskSpec::new("mover", mover).affinity(only(3))];
+    let tasks = vec![
+        victim(),
+        victim(),
+        TaskSpec::new("mover", mover).affinity(only(3)),
+    ];
     run_free(4, world, tasks).expect("runs");
 }
 
@@ -269,7 +317,10 @@ impl Policy for Spy {
     }
     fn class_changed(&mut self, host: &mut Host, task: TaskId) {
         let prio = host.task(task).class().rt_prio();
-        self.seen.lock().expect("no panic while held").push((task.0, prio));
+        self.seen
+            .lock()
+            .expect("no panic while held")
+            .push((task.0, prio));
     }
     fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
         Some(MS)
@@ -305,7 +356,10 @@ fn priority_is_inherited_along_a_chain() {
         TaskSpec::new("high", high).class(Class::Fifo { prio: 50 }),
     ];
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let policy = Box::new(Spy { inner: fifo(), seen: Arc::clone(&seen) });
+    let policy = Box::new(Spy {
+        inner: fifo(),
+        seen: Arc::clone(&seen),
+    });
     let workload = workload(world, tasks, Stop::AllExit);
     let machine = machine("core:3 pu:1", free_costs());
     let sim = Simulation::new(machine, policy, workload, 1, Default::default()).expect("legal");
@@ -361,9 +415,16 @@ fn deadlocks_name_everybody() {
             Act(Action::Lock(second)),
         ])
     };
-    let wait = Action::FutexWait { futex, expected: 0, timeout: None };
+    let wait = Action::FutexWait {
+        futex,
+        expected: 0,
+        timeout: None,
+    };
     let child = TaskSpec::new("orphan", script(vec![Act(wait)]));
-    let parent = script(vec![Act(Action::Fork(Box::new(child))), Act(Action::WaitAnyChild)]);
+    let parent = script(vec![
+        Act(Action::Fork(Box::new(child))),
+        Act(Action::WaitAnyChild),
+    ]);
     let tasks = vec![
         TaskSpec::new("left", crossing(a, b)),
         TaskSpec::new("right", crossing(b, a)),
@@ -390,8 +451,12 @@ fn deadlocks_name_everybody() {
 // Method: one kind of nonsense each.
 #[test]
 fn nonsense_is_an_error() {
-    let table: [(fn(&mut World) -> Vec<Step>, &str); 5] = [
-        (|w| vec![Act(Action::Unlock(w.new_mutex(MutexKind::Barging)))], "does not hold"),
+    type Steps = fn(&mut World) -> Vec<Step>;
+    let table: [(Steps, &str); 5] = [
+        (
+            |w| vec![Act(Action::Unlock(w.new_mutex(MutexKind::Barging)))],
+            "does not hold",
+        ),
         (
             |w| {
                 let mutex = w.new_mutex(MutexKind::Barging);
@@ -399,8 +464,14 @@ fn nonsense_is_an_error() {
             },
             "holds already",
         ),
-        (|_| vec![Act(Action::SetAffinity(only(9)))], "no CPU is online"),
-        (|_| vec![Act(Action::SetAffinityOf(TaskId(9), only(0)))], "does not exist"),
+        (
+            |_| vec![Act(Action::SetAffinity(only(9)))],
+            "no CPU is online",
+        ),
+        (
+            |_| vec![Act(Action::SetAffinityOf(TaskId(9), only(0)))],
+            "does not exist",
+        ),
         (|_| vec![Act(Action::Compute(Nanos::MAX))], "the most is"),
     ];
     for (steps, message) in table {
@@ -408,11 +479,16 @@ fn nonsense_is_an_error() {
         let steps = steps(&mut world);
         let tasks = vec![TaskSpec::new("fool", script(steps))];
         let error = run_free(2, world, tasks).expect_err("nonsense").to_string();
-        assert!(error.contains("`fool`") && error.contains(message), "{error}");
+        assert!(
+            error.contains("`fool`") && error.contains(message),
+            "{error}"
+        );
     }
     let forever = |_: &mut usher_sim::program::TaskCtx<'_>| Action::Compute(0);
     let tasks = vec![TaskSpec::new("fool", forever)];
-    let error = run_free(1, World::new(), tasks).expect_err("nonsense").to_string();
+    let error = run_free(1, World::new(), tasks)
+        .expect_err("nonsense")
+        .to_string();
     assert!(error.contains("no time at all"), "{error}");
     assert_eq!(Cpu::from_index(3), Cpu(3));
 }

@@ -23,8 +23,15 @@ fn mixed(seed: u64, checks: bool) -> Report {
             match state {
                 0 => Action::Sleep(ctx.rng().range(10 * US, 300 * US)),
                 1 => Action::Compute(ctx.rng().exponential(50 * US)),
-                2 if talks => Action::Write { channel: pipe, bytes: 64 },
-                2 => Action::Read { channel: pipe, bytes: 64, exact: false },
+                2 if talks => Action::Write {
+                    channel: pipe,
+                    bytes: 64,
+                },
+                2 => Action::Read {
+                    channel: pipe,
+                    bytes: 64,
+                    exact: false,
+                },
                 _ => {
                     ctx.count(ops, 1);
                     let child = |ctx: &mut TaskCtx<'_>| match ctx.now() % 2 {
@@ -40,8 +47,14 @@ fn mixed(seed: u64, checks: bool) -> Report {
     let costs = Costs::builtin("zen3").expect("a built-in table");
     let machine = machine("pack:2 numa:1 l3:2 core:2 pu:2", costs);
     let workload = workload(world, tasks.collect(), Stop::At(3 * MS));
-    let options = Options { checks, ..Options::default() };
-    Simulation::new(machine, fifo(), workload, seed, options).expect("legal").run().expect("runs")
+    let options = Options {
+        checks,
+        ..Options::default()
+    };
+    Simulation::new(machine, fifo(), workload, seed, options)
+        .expect("legal")
+        .run()
+        .expect("runs")
 }
 
 fn bytes(report: &Report) -> String {
@@ -57,9 +70,16 @@ fn a_thousand_seeds_repeat_on_any_thread() {
     const THREADS: u64 = 4;
     let here: Vec<Report> = (0..SEEDS).map(|seed| mixed(seed, true)).collect();
     std::thread::scope(|scope| {
-        let work = |k: u64| move || (k..SEEDS).step_by(THREADS as usize).map(|s| mixed(s, false));
-        let threads: Vec<_> =
-            (0..THREADS).map(|k| scope.spawn(move || work(k)().collect::<Vec<_>>())).collect();
+        let work = |k: u64| {
+            move || {
+                (k..SEEDS)
+                    .step_by(THREADS as usize)
+                    .map(|s| mixed(s, false))
+            }
+        };
+        let threads: Vec<_> = (0..THREADS)
+            .map(|k| scope.spawn(move || work(k)().collect::<Vec<_>>()))
+            .collect();
         for (k, thread) in threads.into_iter().enumerate() {
             for (i, there) in thread.join().expect("no panic").iter().enumerate() {
                 let seed = k + i * THREADS as usize;
@@ -69,7 +89,11 @@ fn a_thousand_seeds_repeat_on_any_thread() {
     });
     let hashes: std::collections::BTreeSet<&str> =
         here.iter().map(|r| r.log_hash.as_str()).collect();
-    assert_eq!(hashes.len() as u64, SEEDS, "each seed has a history of its own");
+    assert_eq!(
+        hashes.len() as u64,
+        SEEDS,
+        "each seed has a history of its own"
+    );
 }
 
 // Goal: debug and release builds, and other machines, do the same.
@@ -81,5 +105,8 @@ fn builds_agree() {
         let hash = u64::from_str_radix(&mixed(seed, true).log_hash, 16).expect("hexadecimal");
         mix(acc ^ hash)
     });
-    assert_eq!(format!("{folded:016x}"), include_str!("golden_hash.txt").trim());
+    assert_eq!(
+        format!("{folded:016x}"),
+        include_str!("golden_hash.txt").trim()
+    );
 }

@@ -87,10 +87,6 @@ impl<'a> Within<'a> {
         at(self.first) & self.second.map_or(!0, at)
     }
 
-    pub fn contains(&self, cpu: Cpu) -> bool {
-        self.word(cpu.0 as usize / 64) >> (cpu.0 % 64) & 1 == 1
-    }
-
     /// Whether nothing is in all of them.
     pub fn is_empty(&self) -> bool {
         (0..self.first.words().len()).all(|i| self.word(i) == 0)
@@ -183,6 +179,7 @@ impl SharedMask {
     }
 
     /// The bits as they are, for checks: no charge.
+    #[cfg(test)]
     pub fn peek(&self, cpu: Cpu) -> bool {
         let (word, bit) = Self::at(cpu);
         self.words[word] & bit != 0

@@ -141,14 +141,14 @@ pub const POLICIES: &[PolicyInfo] = &[
     },
 ];
 
+/// A policy, and all its parameters with the values in force.
+pub type Built = (Box<dyn Policy>, BTreeMap<String, String>);
+
 /// Makes the policy of this name. Returns also all its parameters with the values in force.
 ///
 /// # Errors
 /// Unknown name or parameter (the nearest are suggested), bad value.
-pub fn build(
-    name: &str,
-    mut params: Params,
-) -> Result<(Box<dyn Policy>, BTreeMap<String, String>), SimError> {
+pub fn build(name: &str, mut params: Params) -> Result<Built, SimError> {
     let policy = match POLICIES.iter().find(|p| p.name == name) {
         Some(info) => (info.make)(&mut params)?,
         // Models of the fair class take switches in any combination.

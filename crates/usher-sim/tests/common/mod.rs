@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use usher_sim::costs::{CostNumbers, Costs};
-use usher_sim::policy::fifo::Fifo;
 use usher_sim::cpuset::CpuSet;
+use usher_sim::policy::fifo::Fifo;
 use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
 use usher_sim::workload::{Headline, Stop};
 use usher_sim::world::{ValueId, World};

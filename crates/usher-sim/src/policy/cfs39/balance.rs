@@ -49,7 +49,7 @@ impl Cfs39 {
                 mine = outcome != Outcome::NotMine;
                 if outcome == Outcome::Moved {
                     idle = if self.is_idle_cpu(host, cpu) {
-                        Idle::Idle
+                        Idle::Yes
                     } else {
                         Idle::Not
                     };
@@ -128,7 +128,7 @@ impl Cfs39 {
         if !self.is_idle_cpu(host, cpu) {
             return;
         }
-        self.rebalance(host, cpu, Idle::Idle);
+        self.rebalance(host, cpu, Idle::Yes);
         let others: Vec<Cpu> = self.nohz.idle.iter().filter(|&c| c != cpu).collect();
         for other in others {
             if host.needs_resched(cpu) {
@@ -137,7 +137,7 @@ impl Cfs39 {
             if self.is_idle_cpu(host, other) {
                 let (jiffies, load) = (Self::jiffies(host), self.cpu_load(other));
                 self.rq(other).load.tick(jiffies, load);
-                self.rebalance(host, other, Idle::Idle);
+                self.rebalance(host, other, Idle::Yes);
                 let next = self.rq(other).next_balance;
                 self.rq(cpu).next_balance = self.rq(cpu).next_balance.min(next);
             }

@@ -117,14 +117,14 @@ impl Domain {
     pub fn load_index(&self, idle: Idle) -> usize {
         match idle {
             Idle::Not => self.kind.busy_index,
-            Idle::Idle => self.kind.idle_index,
+            Idle::Yes => self.kind.idle_index,
             Idle::Newly => 0,
         }
     }
 
     /// The interval in ticks of `tick_ms` for a CPU in this state, at most `max` ticks.
     pub fn interval_ticks(&self, idle: Idle, tick_ns: u64, max: u64) -> u64 {
-        let factor = if idle == Idle::Idle {
+        let factor = if idle == Idle::Yes {
             1
         } else {
             self.kind.busy_factor

@@ -12,7 +12,7 @@ pub(super) const SCALE: u64 = 1024;
 pub(super) enum Idle {
     Not,
     /// It has been idle.
-    Idle,
+    Yes,
     /// It is about to become idle.
     Newly,
 }
@@ -158,7 +158,7 @@ fn is_balanced(env: &Env, this: &GroupStats, busiest: &GroupStats, average: u64)
         return true;
     }
     match env.idle {
-        Idle::Idle => this.idle <= busiest.idle + 1 && busiest.nr <= busiest.weight,
+        Idle::Yes => this.idle <= busiest.idle + 1 && busiest.nr <= busiest.weight,
         _ => 100 * busiest.avg_load <= env.pct * this.avg_load,
     }
 }
@@ -201,11 +201,10 @@ fn small_imbalance(
     amount: u64,
 ) -> u64 {
     // The destination's average stands for the local group's if that runs nothing.
-    let here = if this.nr > 0 {
-        this.weighted / this.nr
-    } else {
-        env.dst.load / env.dst.nr.max(1)
-    };
+    let here = this
+        .weighted
+        .checked_div(this.nr)
+        .unwrap_or(env.dst.load / env.dst.nr.max(1));
     let tasks = if this.nr > 0 && per_task > here { 1 } else { 2 };
     let scaled = per_task * SCALE / busiest.power;
     // Unsigned, as in the kernel: a forced pull into a much worse local group passes this test.
@@ -313,7 +312,7 @@ mod tests {
     fn five_tasks_settle_with_an_idle_cpu() {
         let bigs = [hogs(BIG, 2), hogs(BIG, 1)];
         let littles = [hogs(LITTLE, 1), hogs(LITTLE, 1), hogs(LITTLE, 0)];
-        for idle in [Idle::Idle, Idle::Newly] {
+        for idle in [Idle::Yes, Idle::Newly] {
             let env = env(idle, littles[2], false);
             assert_eq!(
                 across(&env, &littles, &bigs),
@@ -359,12 +358,12 @@ mod tests {
         let bigs = [hogs(BIG, 0), hogs(BIG, 0)];
         let littles = [hogs(LITTLE, 0), hogs(LITTLE, 1), hogs(LITTLE, 0)];
         let pull = |patches| {
-            let env = env(Idle::Idle, bigs[0], patches);
+            let env = env(Idle::Yes, bigs[0], patches);
             let found = across(&env, &bigs, &littles)?;
             find_busiest_queue(&env, &littles, found.imbalance)
         };
         assert_eq!((pull(false), pull(true)), (None, Some(1)));
-        let env_little = env(Idle::Idle, littles[0], true);
+        let env_little = env(Idle::Yes, littles[0], true);
         assert!(!env_little.is_upward(&littles[1]));
         let busy_bigs = [hogs(BIG, 1), hogs(BIG, 0)];
         let down = across(&env_little, &[hogs(LITTLE, 0); 3], &busy_bigs);
@@ -382,7 +381,7 @@ mod tests {
             biased: 3121,
             ..hogs(BIG, 1)
         };
-        let e = env(Idle::Idle, bigs[0], true);
+        let e = env(Idle::Yes, bigs[0], true);
         assert!(!group_stats(&e, &[light], LITTLE, false).imbalanced);
         assert!(
             heavy.runnable > heavy.power,
@@ -397,7 +396,7 @@ mod tests {
     fn patch_2_leaves_no_cpu_idle_beside_a_queue() {
         let bigs = [hogs(BIG, 2), hogs(BIG, 1)];
         let littles = [hogs(LITTLE, 1), hogs(LITTLE, 1), hogs(LITTLE, 0)];
-        for idle in [Idle::Idle, Idle::Newly] {
+        for idle in [Idle::Yes, Idle::Newly] {
             let env = env(idle, littles[2], true);
             let found = across(&env, &littles, &bigs).expect("the group has more tasks than CPUs");
             assert_eq!(
@@ -429,7 +428,7 @@ mod tests {
         for patches in [false, true] {
             for nr in 0..3 {
                 let cpu = hogs(1024, nr);
-                let idle = if nr == 0 { Idle::Idle } else { Idle::Not };
+                let idle = if nr == 0 { Idle::Yes } else { Idle::Not };
                 assert_eq!(
                     across(&env(idle, cpu, patches), &[cpu], &[cpu]),
                     None,

@@ -46,7 +46,6 @@ use super::fair::rq::{Rq as CfsRq, Tasks};
 use super::fair::task::Task as CfsTask;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
-use crate::coherence::Access;
 use crate::cpuset::CpuSet;
 use crate::error::SimError;
 use crate::ids::{Cpu, LineId, Nanos, StatId, TaskId};
@@ -161,7 +160,11 @@ pub fn build(params: &mut Params, name: &'static str) -> Result<Box<dyn Policy>,
     let decaying_load = name != "cfs-3.9";
     let options = Options {
         decaying_load,
-        flat_fork: params.choice("fork", if decaying_load { "flat" } else { "domains" }, FORKS)? == "flat",
+        flat_fork: params.choice(
+            "fork",
+            if decaying_load { "flat" } else { "domains" },
+            FORKS,
+        )? == "flat",
         patches: name == "cfs-3.9+mixed-capacity",
         shell: match params.choice("shell", "alternate", &["alternate", "strong", "weak"])? {
             "strong" => Shell::Strong,
@@ -224,7 +227,7 @@ impl Cfs39 {
     /// Where the shell is that starts a task without parent.
     fn shell_cpu(&self, host: &Host) -> Cpu {
         let strong = match self.options.shell {
-            Shell::Alternate => host.seed() % 2 == 0,
+            Shell::Alternate => host.seed().is_multiple_of(2),
             Shell::Strong => true,
             Shell::Weak => false,
         };

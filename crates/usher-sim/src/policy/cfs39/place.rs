@@ -231,7 +231,7 @@ impl Cfs39 {
     /// `find_idlest_cpu()`.
     fn idlest_cpu(
         &self,
-        host: &Host,
+        host: &mut Host,
         this: Cpu,
         level: usize,
         group: usize,
@@ -239,6 +239,14 @@ impl Cfs39 {
     ) -> Option<Cpu> {
         let group = &self.domains[this.0 as usize][level].groups[group];
         let usable = group.cpus.iter().copied().filter(|c| allowed.contains(*c));
-        usable.min_by_key(|&c| (self.cpu_load(c), c != this))
+        let mut least: Option<(u64, bool, Cpu)> = None;
+        for cpu in usable {
+            host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+            let candidate = (self.cpu_load(cpu), cpu != this, cpu);
+            if least.is_none_or(|l| (candidate.0, candidate.1) < (l.0, l.1)) {
+                least = Some(candidate);
+            }
+        }
+        least.map(|(_, _, cpu)| cpu)
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The fair class as a [`Policy`]: what the engine's callbacks come to.
 
-use super::config::Config;
+use super::config::{Config, MS};
 use super::eevdf::{self, Join};
 use super::reason::{Reason, NAMES};
 use super::rt_above;
@@ -295,9 +295,7 @@ impl Policy for Fair {
         host.unlock(self.cpu(cpu).rq_line, taken);
         self.mask_busy_tick(host, cpu);
         self.balance_tick(host, cpu);
-        if !host.needs_resched(cpu) {
-            self.nohz_kick(host, cpu);
-        }
+        self.nohz_kick(host, cpu);
     }
 
     fn idle_tick(&mut self, host: &mut Host, cpu: Cpu) {
@@ -331,8 +329,15 @@ impl Policy for Fair {
         self.change_class(host, task);
     }
 
+    /// 6.5: within an LLC of equal CPUs, idle CPUs look every 2 ms per CPU of it at the latest, and a queue
+    /// that resists gives in after five failures or so; a few queues may be in line before it. Elsewhere the
+    /// rules allow imbalances that last.
     fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
-        let _ = (host, task, cpu);
-        None
+        let at = host.task(task).cpu();
+        let (here, there) = (self.cpu(cpu), self.cpu(at));
+        let equal = here.rq.capacity == there.rq.capacity && self.same_llc(cpu, at);
+        let rt = self.task(task).is_rt() || there.rt.nr() > 0;
+        let weight = self.domains.llc_of(cpu)?.weight();
+        (equal && !rt).then_some((32 * weight + 64) * MS)
     }
 }

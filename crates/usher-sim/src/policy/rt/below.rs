@@ -83,6 +83,27 @@ impl Below {
         (shortest.expect("a task may run somewhere"), false)
     }
 
+    /// A CPU for a new task: as for a woken one, but in the node with the most idle CPUs, the parent's
+    /// among equals (6.4, has-spare).
+    pub fn select_fork(&self, host: &Host, task: TaskId, near: Cpu) -> (Cpu, bool) {
+        let machine = host.machine();
+        let allowed = host.task(task).allowed();
+        let free = |c: &Cpu| allowed.contains(*c) && host.is_idle(*c) && !host.needs_resched(*c);
+        let home = machine.cpu(near).node;
+        let outward = machine.topo()[home].near.iter().copied();
+        let nodes = std::iter::once(home).chain(outward);
+        let idle = nodes.map(|n| (machine.node_cpus(n).iter().filter(free).count(), n));
+        // The first of equals: nearer nodes come first.
+        let best = idle.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        match best {
+            Some((n, node)) if n > 0 && node != home => {
+                let found = machine.node_cpus(node).iter().find(free);
+                (found.expect("some are idle"), true)
+            }
+            _ => self.select(host, task, near),
+        }
+    }
+
     /// Brings the virtual runtime of a task that runs, or just did, up to date.
     pub fn account(&mut self, host: &Host, task: TaskId) {
         let runtime = host.runtime(task);

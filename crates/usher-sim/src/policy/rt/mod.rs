@@ -19,6 +19,10 @@
 //! | `rt+node-cpupri` | `map=node` | patch 4: the bitmaps per node, stored inverted |
 //! | `rt+shard-cpupri` | `map=shard` | usher's: plain words per shard, a summary per node |
 //!
+//! `overloaded_reads` says who looks at `rd->overloaded`: as `add_nr_running()` has it, a task that joins as
+//! the second of its CPU (`second`), or every task that joins or leaves (`always`), which is how the
+//! series describes the traffic on that line. The ranking of the patches depends on it.
+//!
 //! Tasks that are not real-time run in a small fair scheduler below ([`below`]). Not modelled: the
 //! throttling of real-time tasks, deadline tasks, and tasks that disable migration.
 
@@ -141,6 +145,8 @@ struct Options {
     late_cpus: u64,
     strict: bool,
     word_stats: bool,
+    /// `rd->overloaded` is looked at by every task that joins or leaves, not only by a CPU's second.
+    overloaded_always: bool,
 }
 
 /// See the module.
@@ -191,6 +197,8 @@ fn build_with(
         late_cpus: params.u64("late_cpus", 0, 0..=usher_topo::MAX_CPUS as u64)?,
         strict: params.bool("strict", false)?,
         word_stats: params.bool("word_stats", true)?,
+        overloaded_always: params.choice("overloaded_reads", "second", &["second", "always"])?
+            == "always",
     };
     Ok(Box::new(Rt {
         name: name.into(),
@@ -301,13 +309,17 @@ impl Rt {
         }
     }
 
-    /// `rd->overloaded` is looked at when a task joins, and set if the CPU now has two.
-    fn look_overloaded(&mut self, host: &mut Host, cpu: Cpu) {
+    /// A task is about to join: if it is the second on its CPU, `rd->overloaded` is looked at, and set if
+    /// it is not (`add_nr_running()`).
+    fn note_second(&mut self, host: &mut Host, cpu: Cpu) {
         let rq = &self.rqs[cpu.0 as usize];
         let nr = rq.queue.len() + self.below.nr_waiting(cpu) + usize::from(rq.curr.is_some());
+        if nr != 1 && !self.options.overloaded_always {
+            return;
+        }
         let shared = self.shared.as_mut().expect("attach comes first");
         host.access(shared.overloaded_line, Access::Read);
-        if nr > 1 && !shared.overloaded {
+        if nr == 1 && !shared.overloaded {
             host.access(shared.overloaded_line, Access::Write);
             shared.overloaded = true;
         }
@@ -363,7 +375,7 @@ impl Rt {
     fn enqueue_rt(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
         let line = self.rq(cpu).line;
         let at = host.lock(line);
-        self.look_overloaded(host, cpu);
+        self.note_second(host, cpu);
         self.insert_rt(host, task, cpu, false);
         self.joined_rt(host, task, cpu);
         host.unlock(line, at);
@@ -372,7 +384,7 @@ impl Rt {
     fn enqueue_fair(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
         let line = self.rq(cpu).line;
         let at = host.lock(line);
-        self.look_overloaded(host, cpu);
+        self.note_second(host, cpu);
         self.insert_fair(task, cpu);
         let (curr, curr_prio) = (self.rq(cpu).curr, self.rq(cpu).curr_prio);
         match curr {
@@ -541,7 +553,10 @@ impl Policy for Rt {
         let (cpu, reason) = if is_rt(host, wake.task) {
             self.select_rt(host, wake)
         } else {
-            let (cpu, idle) = self.below.select(host, wake.task, wake.prev);
+            let (cpu, idle) = match wake.kind {
+                WakeKind::Fork => self.below.select_fork(host, wake.task, wake.prev),
+                _ => self.below.select(host, wake.task, wake.prev),
+            };
             let reason = match (idle, cpu == wake.prev) {
                 (true, true) => Reason::FairPrev,
                 (true, false) => Reason::FairIdle,
@@ -620,8 +635,10 @@ impl Policy for Rt {
             return;
         }
         // Its level goes down, and it may be somebody else's turn to run here.
-        let overloaded = self.shared().overloaded_line;
-        host.access(overloaded, Access::Read);
+        if self.options.overloaded_always {
+            let line = self.shared().overloaded_line;
+            host.access(line, Access::Read);
+        }
         self.publish_level(host, cpu);
         if self.rq(cpu).top() < prio {
             self.pull(host, cpu);

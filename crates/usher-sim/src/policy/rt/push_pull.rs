@@ -103,6 +103,7 @@ impl Rt {
         let at = host.lock(line);
         self.remove_rt(host, task, cpu, queued);
         host.set_task_cpu(task, target);
+        self.note_second(host, target);
         self.insert_rt(host, task, target, false);
         host.resched(target);
         host.unlock(line, at);

@@ -28,10 +28,6 @@ impl PickFlags {
         core: false,
         in_node: false,
     };
-    pub const CORE: PickFlags = PickFlags {
-        core: true,
-        in_node: false,
-    };
 }
 
 /// Which masks: the machine's (`NUMA_NO_NODE`), or a node's.

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tests of the fair class, one file per part of mechanisms 6.
 
+mod balance;
 mod cfs;
 mod domains;
 mod eevdf;
+mod fork;
+mod search;
+mod stage;
+mod wake;
+mod whole;
 
 use super::rq::{Rq, Tasks};
 use super::task::Task;

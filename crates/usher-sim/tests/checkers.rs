@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The checkers bite: policies with one planted fault each must be caught, by the right rule.
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::Step::Act;
+use common::*;
+use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
+use usher_sim::program::{Action, TaskSpec};
+use usher_sim::workload::Stop;
+use usher_sim::world::World;
+use usher_sim::{Cpu, Nanos, Policy, SimError, Simulation, TaskId};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// Forgets every tenth task it is given.
+    Loses,
+    /// Forgets to take what it picks off its queue.
+    RunsTwice,
+    /// Ignores affinity when it picks.
+    Anywhere,
+    /// Ignores affinity when it places.
+    PlacesAnywhere,
+    /// Does not tell an idle CPU that there is work.
+    ForgetsKick,
+    /// Gives a reason that has no name.
+    NoReason,
+}
+
+/// One queue for all; every idle CPU is told about every task.
+struct Faulty {
+    fault: Fault,
+    queue: VecDeque<TaskId>,
+    given: u32,
+}
+
+impl Policy for Faulty {
+    fn name(&self) -> &str {
+        "faulty"
+    }
+    fn reasons(&self) -> &'static [&'static str] {
+        &["prev"]
+    }
+    fn attach(&mut self, _host: &mut Host) {}
+    fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
+        let reason = u16::from(self.fault == Fault::NoReason) * 7;
+        let prev = wake.prev;
+        if host.task(wake.task).may_run_on(prev) || self.fault == Fault::PlacesAnywhere {
+            return Placement { cpu: prev, reason };
+        }
+        let cpu = host.task(wake.task).allowed().first().expect("somewhere");
+        Placement { cpu, reason }
+    }
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, _cpu: Cpu, _why: EnqueueWhy) {
+        self.given += 1;
+        if self.fault == Fault::Loses && self.given.is_multiple_of(10) {
+            return;
+        }
+        self.queue.push_back(task);
+        if self.fault == Fault::ForgetsKick && self.given > 20 {
+            return;
+        }
+        for cpu in host.machine().online().clone().iter() {
+            if host.is_idle(cpu) {
+                host.resched(cpu);
+            }
+        }
+    }
+    fn dequeue(&mut self, _host: &mut Host, task: TaskId) {
+        self.queue.retain(|&t| t != task);
+    }
+    fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        let anywhere = self.fault == Fault::Anywhere;
+        let fits = |t: &TaskId| anywhere || host.task(*t).may_run_on(cpu);
+        let place = self.queue.iter().position(fits)?;
+        match self.fault {
+            Fault::RunsTwice => Some(self.queue[place]),
+            _ => self.queue.remove(place),
+        }
+    }
+    fn put_prev(&mut self, _host: &mut Host, task: TaskId, _cpu: Cpu, why: StopWhy) {
+        if why.is_runnable() {
+            self.queue.push_back(task);
+        }
+    }
+    fn tick(&mut self, host: &mut Host, cpu: Cpu, _curr: TaskId) {
+        if !self.queue.is_empty() {
+            host.resched(cpu);
+        }
+    }
+    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
+        (self.fault != Fault::Loses).then_some(MS)
+    }
+    fn wait_bound_ns(&self) -> Option<Nanos> {
+        Some(100 * MS)
+    }
+}
+
+fn run_faulty(fault: Fault) -> Result<usher_sim::Report, SimError> {
+    let tasks = (0..8u32)
+        .map(|i| {
+            let steps = (0..40)
+                .flat_map(|_| [Act(Action::Compute(300 * US)), Act(Action::Sleep(500 * US))]);
+            let set = [(i + 2) % 4, (i + 3) % 4].map(Cpu).into_iter().collect();
+            let program = script(steps.collect());
+            TaskSpec::new("loop", program).affinity(std::sync::Arc::new(set))
+        })
+        .collect();
+    let workload = workload(World::new(), tasks, Stop::AllExit);
+    let policy = Box::new(Faulty {
+        fault,
+        queue: VecDeque::new(),
+        given: 0,
+    });
+    let machine = machine("core:4 pu:1", free_costs());
+    Simulation::new(machine, policy, workload, 3, Default::default())?.run()
+}
+
+// Goal: each rule that a policy can break is checked, and a sound policy passes.
+// Method: the same policy with one fault each; the error must name the broken rule.
+#[test]
+fn planted_faults_are_caught() {
+    run_faulty(Fault::None).expect("a sound policy passes");
+    for (fault, message) in [
+        (Fault::Loses, "waits for"),
+        (Fault::RunsTwice, "which is Running"),
+        (Fault::Anywhere, "may not run here"),
+        (Fault::PlacesAnywhere, "not allowed there"),
+        (Fault::ForgetsKick, "idles for"),
+        (Fault::NoReason, "has no name"),
+    ] {
+        match run_faulty(fault) {
+            Err(SimError::Violation { what, .. }) => {
+                assert!(what.contains(message), "{fault:?}: {what}");
+            }
+            other => panic!("{fault:?} was not caught: {:?}", other.map(|r| r.metrics)),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A knob must move what it is about: each cost at nothing, as it is, and ten times as high. A simulator in
+//! which a cost is charged nowhere, or in one place of ten, looks just like one that works.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use usher_sim::costs::{CostNumbers, Costs};
+use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
+use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
+use usher_sim::workload::Stop;
+use usher_sim::world::{ChannelSpec, MutexKind, World};
+use usher_sim::{Cpu, Policy, Report, Simulation, TaskId};
+
+/// Two nodes of two LLCs, two cores of two threads each; cpu numbers follow the tree.
+const SHAPE: &str = "pack:2 numa:1 l3:2 core:2 pu:2";
+
+/// A run under a table of costs.
+type Run = fn(Costs) -> Report;
+
+/// A metric of a report.
+type Metric = fn(&Report) -> f64;
+
+fn elapsed(report: &Report) -> f64 {
+    report.metrics["simulated_ns"]
+}
+
+fn run_with(costs: Costs, tasks: Vec<TaskSpec>, world: World) -> Report {
+    run(
+        machine(SHAPE, costs),
+        workload(world, tasks, Stop::AllExit),
+        1,
+    )
+    .expect("runs")
+}
+
+/// Repeats some actions.
+fn repeat(times: u32, actions: fn(u32) -> Action, len: u32) -> impl Program {
+    let mut i = 0;
+    move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        if i > times * len {
+            return Action::Exit;
+        }
+        actions((i - 1) % len)
+    }
+}
+
+/// Two tasks on two CPUs that pass messages to and fro, with pauses of `work`.
+fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) -> Report {
+    let mut world = World::new();
+    let channels = [0; 2].map(|_| world.new_channel(ChannelSpec::PIPE));
+    let player = move |me: usize| {
+        let (mut i, rounds) = (0, 200);
+        move |_: &mut TaskCtx<'_>| {
+            i += 1;
+            // The second player starts with the read.
+            match (i + me) % 3 {
+                _ if i > 3 * rounds => Action::Exit,
+                1 => Action::Write {
+                    channel: channels[me],
+                    bytes,
+                },
+                2 => Action::Read {
+                    channel: channels[1 - me],
+                    bytes,
+                    exact: true,
+                },
+                _ => Action::Compute(work),
+            }
+        }
+    };
+    let spec = |me: usize| {
+        let spec = TaskSpec::new("player", player(me)).affinity(only(cpus[me]));
+        if thread {
+            spec.thread()
+        } else {
+            spec
+        }
+    };
+    if !thread {
+        return run_with(costs, vec![spec(0), spec(1)], world);
+    }
+    let mut children = vec![spec(1), spec(0)];
+    let parent = move |_: &mut TaskCtx<'_>| match children.pop() {
+        Some(child) => Action::Fork(Box::new(child)),
+        None => Action::Exit,
+    };
+    run_with(costs, vec![TaskSpec::new("parent", parent)], world)
+}
+
+fn one(costs: Costs, spec: TaskSpec) -> Report {
+    run_with(costs, vec![spec], World::new())
+}
+
+fn pair(costs: Costs, cpus: [u32; 2]) -> Report {
+    ping_pong(costs, cpus, 64, 20_000, false)
+}
+
+fn sleeper(costs: Costs) -> Report {
+    let program = repeat(
+        100,
+        |i| {
+            if i == 0 {
+                Action::Sleep(200_000)
+            } else {
+                Action::Compute(10_000)
+            }
+        },
+        2,
+    );
+    one(costs, TaskSpec::new("sleeper", program))
+}
+
+/// Works with a footprint, on one CPU after another.
+fn wanderer(costs: Costs, cpus: &'static [u32], footprint_kib: u32, bound_permille: u32) -> Report {
+    let mut i = 0;
+    let program = move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        match i % 2 {
+            _ if i > 200 => Action::Exit,
+            0 => Action::SetAffinity(only(cpus[i / 2 % cpus.len()])),
+            _ => Action::Compute(2_000_000),
+        }
+    };
+    let spec = TaskSpec::new("wanderer", program).memory(footprint_kib, bound_permille);
+    one(costs, spec.affinity(only(0)))
+}
+
+fn worker(costs: Costs) -> Report {
+    one(
+        costs,
+        TaskSpec::new("worker", repeat(1, |_| Action::Compute(100_000_000), 1)),
+    )
+}
+
+fn calls(costs: Costs, action: fn(u32) -> Action) -> Report {
+    one(costs, TaskSpec::new("caller", repeat(300, action, 1)))
+}
+
+fn forks(costs: Costs, thread: bool) -> Report {
+    let mut i = 0;
+    let program = move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        let child = TaskSpec::new("child", |_: &mut TaskCtx<'_>| Action::Exit);
+        match i % 2 {
+            _ if i > 100 => Action::Exit,
+            1 => Action::Fork(Box::new(if thread { child.thread() } else { child })),
+            _ => Action::WaitAnyChild,
+        }
+    };
+    one(costs, TaskSpec::new("forker", program))
+}
+
+/// Locks and unlocks, raises and takes, waits on a futex for nothing, polls.
+fn objects(costs: Costs) -> Report {
+    let mut world = World::new();
+    let mutex = world.new_mutex(MutexKind::Barging);
+    let (semaphore, futex) = (world.new_semaphore(1), world.new_futex(0));
+    let channel = world.new_channel(ChannelSpec::PIPE);
+    let mut i = 0;
+    let program = move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        match i % 7 {
+            _ if i > 2100 => Action::Exit,
+            1 => Action::Lock(mutex),
+            2 => Action::Unlock(mutex),
+            3 => Action::SemDown(semaphore),
+            4 => Action::SemUp(semaphore, 1),
+            5 => Action::FutexWait {
+                futex,
+                expected: 1,
+                timeout: None,
+            },
+            6 => Action::Write { channel, bytes: 8 },
+            _ => Action::Poll(Arc::new([channel])),
+        }
+    };
+    run_with(costs, vec![TaskSpec::new("user", program)], world)
+}
+
+/// An interrupt that wakes nobody in particular: IPIs need somebody who does not poll.
+fn deaf(mut costs: Costs) -> Costs {
+    costs.idle_states.iter_mut().for_each(|s| s.polling = false);
+    costs
+}
+
+/// What shows each cost: a run, and the metric in which it must show.
+fn case(name: &str) -> Option<(Run, Metric)> {
+    Some(match name {
+        "tick.tick_ns" | "tick.hz" => (worker, elapsed),
+        "timer.timer_slack_ns" => (sleeper, elapsed),
+        "timer.timer_irq_ns" => (sleeper, elapsed),
+        "switch.switch_ns" => (|c| pair(c, [0, 0]), elapsed),
+        "switch.switch_thread_ns" => (|c| ping_pong(c, [0, 0], 64, 20_000, true), elapsed),
+        "switch.schedule_ns" => (|c| pair(c, [0, 0]), elapsed),
+        "wake.wake_ns" => (|c| pair(c, [0, 0]), elapsed),
+        "ipi.ipi_send_ns" | "ipi.ipi_handle_ns" => (|c| pair(deaf(c), [0, 2]), elapsed),
+        "ipi.ipi_core_ns" => (|c| pair(deaf(c), [0, 1]), elapsed),
+        "ipi.ipi_llc_ns" => (|c| pair(deaf(c), [0, 2]), elapsed),
+        "ipi.ipi_node_ns" => (|c| pair(deaf(c), [0, 4]), elapsed),
+        "ipi.ipi_remote_ns" => (|c| pair(deaf(c), [0, 8]), elapsed),
+        "ipi.poll_wake_ns" => (|c| pair(c, [0, 2]), elapsed),
+        "syscall.syscall_ns" | "syscall.rw_ns" => (|c| pair(c, [0, 0]), elapsed),
+        "syscall.futex_ns" | "syscall.poll_ns" | "syscall.mutex_ns" | "syscall.sem_ns" => {
+            (objects, elapsed)
+        }
+        // The time asked for counts from the call: the cost shows in the kernel's share, not in elapsed time.
+        "syscall.sleep_ns" => (sleeper, |r| r.metrics["kernel_share"]),
+        "syscall.fork_ns" | "syscall.exit_ns" | "syscall.wait_ns" => (|c| forks(c, false), elapsed),
+        "syscall.thread_ns" | "syscall.thread_exit_ns" => (|c| forks(c, true), elapsed),
+        "syscall.exec_ns" => (|c| calls(c, |_| Action::Exec(1000)), elapsed),
+        "syscall.sched_ns" => (|c| calls(c, |_| Action::SetAffinity(only(3))), elapsed),
+        "syscall.io_ns" => (|c| calls(c, |_| Action::Io(50_000)), elapsed),
+        "line.line_hit_ns" => (objects, |r| r.lines["fifo-queue"].write_ns_mean.max(1.0)),
+        "line.line_rmw_ns" => (objects, elapsed),
+        "line.line_llc_ns" => (|c| pair(c, [0, 2]), elapsed),
+        "line.line_node_ns" => (|c| pair(c, [0, 4]), elapsed),
+        "line.line_remote_ns" => (|c| pair(c, [0, 8]), elapsed),
+        "line.line_memory_ns" => (objects, elapsed),
+        "cache.refill_llc_ns_per_kib" => (|c| wanderer(c, &[0, 2], 400, 0), elapsed),
+        "cache.refill_memory_ns_per_kib" => (|c| wanderer(c, &[0, 4], 400, 0), elapsed),
+        "cache.refill_remote_ns_per_kib" => (|c| wanderer(c, &[0, 8], 400, 0), elapsed),
+        "cache.refill_slowdown_permille" => (|c| wanderer(c, &[0, 8], 400_000, 0), elapsed),
+        "cache.remote_memory_permille" => (|c| wanderer(c, &[0, 8], 0, 500), elapsed),
+        "copy.copy_llc_ns_per_kib" => (|c| ping_pong(c, [0, 2], 8192, 1000, false), elapsed),
+        "copy.copy_node_ns_per_kib" => (|c| ping_pong(c, [0, 4], 8192, 1000, false), elapsed),
+        "copy.copy_remote_ns_per_kib" => (|c| ping_pong(c, [0, 8], 8192, 1000, false), elapsed),
+        "idle.idle_enter_ns" => (sleeper, |r| r.metrics["kernel_share"]),
+        "idle.idle_exit_permille" => (|c| pair(c, [0, 2]), elapsed),
+        _ => return None,
+    })
+}
+
+/// Costs that are not times, or whose effect is the other way round or a matter of threshold; the tests
+/// named do it.
+const ELSEWHERE: &[&str] = &[
+    "tick.tick_skew",            // ticks_can_be_spread
+    "line.line_remote_slit",     // coherence: remote_cost_follows_the_slit_distance
+    "cache.l2_kib",              // larger_caches_help
+    "cache.llc_kib",             // larger_caches_help
+    "idle.idle_housekeeping_ns", // housekeeping_bounds_the_prediction
+    "line.line_hit_ns",          // hits_cost: shows only where nothing else does
+];
+
+// Goal: every number of the cost table moves the metric it is about, in the right direction.
+// Method: for each, a run in which it matters, with the number at 0, as it is, and ten times: the metric grows
+// at each step. A number without a case, here or in ELSEWHERE, fails the test.
+#[test]
+fn every_cost_moves_its_metric() {
+    let base = Costs::builtin("generic").expect("built in");
+    for name in CostNumbers::NAMES {
+        if ELSEWHERE.contains(name) {
+            continue;
+        }
+        let (run, metric) = case(name).unwrap_or_else(|| panic!("no case for {name}"));
+        let value = |costs: &Costs| *costs.clone().n.get_mut(name).expect("known");
+        let low = if *name == "tick.hz" { 24 } else { 0 };
+        let at = |value| {
+            let mut costs = base.clone();
+            costs.set(name, value).expect("known");
+            metric(&run(costs))
+        };
+        let now = value(&base);
+        let (none, same, tenfold) = (at(low), at(now), at(now * 10));
+        assert!(
+            none < same && same < tenfold,
+            "{name} = {now}: {none} at {low}, {same} as it is, {tenfold} tenfold"
+        );
+    }
+}
+
+// Goal: a hit costs what the table says.
+// Method: the mean of a line that only one CPU touches.
+#[test]
+fn hits_cost() {
+    let mut costs = free_costs();
+    costs.set("line.line_rmw_ns", 7).expect("known");
+    let report = calls(costs, |_| Action::Yield);
+    assert_near(
+        "atomic hit",
+        report.lines["fifo-queue"].write_ns_mean,
+        7.0,
+        1.0,
+    );
+}
+
+// Goal: a cache that holds two working sets saves the refills between them.
+// Method: two tasks that take turns on one core, 600 KiB each, with an L2 of 1 and of 2 MiB; then in LLCs of
+// 1 and 2 MiB.
+#[test]
+fn larger_caches_help() {
+    let turns = |l2: u64, llc: u64| {
+        let mut costs = Costs::builtin("generic").expect("built in");
+        costs.set("cache.l2_kib", l2).expect("known");
+        costs.set("cache.llc_kib", llc).expect("known");
+        let task = || {
+            let program = repeat(
+                50,
+                |i| {
+                    if i == 0 {
+                        Action::Compute(MS)
+                    } else {
+                        Action::Yield
+                    }
+                },
+                2,
+            );
+            TaskSpec::new("turn", program)
+                .memory(600, 0)
+                .affinity(only(0))
+        };
+        elapsed(&run_with(costs, vec![task(), task()], World::new()))
+    };
+    assert!(turns(2048, 32_768) < turns(1024, 32_768));
+    assert!(turns(512, 2048) < turns(512, 1024));
+}
+
+/// Remembers at what point of the period ticks come; runs pinned tasks.
+#[derive(Default)]
+struct TickSpy {
+    queues: BTreeMap<u32, VecDeque<TaskId>>,
+    phases: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Policy for TickSpy {
+    fn name(&self) -> &str {
+        "tick-spy"
+    }
+    fn reasons(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn attach(&mut self, _host: &mut Host) {}
+    fn select(&mut self, _host: &mut Host, wake: &WakeInfo) -> Placement {
+        unreachable!("pinned tasks are not asked about: {wake:?}")
+    }
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+        self.queues.entry(cpu.0).or_default().push_back(task);
+        host.resched(cpu);
+    }
+    fn dequeue(&mut self, _host: &mut Host, _task: TaskId) {}
+    fn pick_next(&mut self, _host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        self.queues.entry(cpu.0).or_default().pop_front()
+    }
+    fn put_prev(&mut self, _host: &mut Host, _task: TaskId, _cpu: Cpu, _why: StopWhy) {}
+    fn tick(&mut self, host: &mut Host, _cpu: Cpu, _curr: TaskId) {
+        let phase = host.now() % host.machine().tick_ns();
+        self.phases
+            .lock()
+            .expect("no panic while held")
+            .insert(phase);
+    }
+    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<u64> {
+        Some(0)
+    }
+}
+
+// Goal: with skew, the ticks of different CPUs fall at different times.
+// Method: 16 busy CPUs; all ticks at one point of the period, or at 16.
+#[test]
+fn ticks_can_be_spread() {
+    for (skew, expected) in [(0, 1), (1, 16)] {
+        let mut costs = Costs::builtin("generic").expect("built in");
+        costs.set("tick.tick_skew", skew).expect("known");
+        let task = |cpu| {
+            let program = repeat(1, |_| Action::Compute(30 * MS), 1);
+            TaskSpec::new("busy", program).affinity(only(cpu))
+        };
+        let workload = workload(World::new(), (0..16).map(task).collect(), Stop::AllExit);
+        let policy = TickSpy::default();
+        let phases = Arc::clone(&policy.phases);
+        let machine = machine(SHAPE, costs);
+        let sim = Simulation::new(machine, Box::new(policy), workload, 1, Default::default());
+        sim.expect("legal").run().expect("runs");
+        assert_eq!(
+            phases.lock().expect("no panic while held").len(),
+            expected,
+            "skew {skew}"
+        );
+    }
+}
+
+// Goal: the governor's prediction is bounded by the housekeeping time.
+// Method: a CPU that sleeps 20 ms at a time goes deep; with housekeeping due every 100 us it does not.
+#[test]
+fn housekeeping_bounds_the_prediction() {
+    let deep = |ns| {
+        let mut costs = Costs::builtin("generic").expect("built in");
+        costs.set("idle.idle_housekeeping_ns", ns).expect("known");
+        let program = repeat(
+            50,
+            |i| {
+                if i == 0 {
+                    Action::Sleep(20 * MS)
+                } else {
+                    Action::Compute(MS)
+                }
+            },
+            2,
+        );
+        let report = one(costs, TaskSpec::new("sleeper", program));
+        report.idle_states_ns["C6"] as f64
+    };
+    assert!(deep(100 * US) < deep(100 * MS) / 2.0);
+}
