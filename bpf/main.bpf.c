@@ -8,7 +8,8 @@
  *
  *   select_cpu    place(); a claimed CPU gets the task at once
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU
- *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance
+ *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
+ *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map
  *   running, stopping   virtual time
  *
@@ -230,6 +231,39 @@ static bool take_shared(struct usher __arena *u, u32 cid, u32 llc)
 	return true;
 }
 
+/* Whether somebody in the queue of an LLC goes before a task that runs here and could go on. */
+static bool somebody_due(struct usher __arena *u, struct task_struct *curr, u32 llc)
+{
+	struct task_struct *first;
+	bool due = false;
+
+	if (!scx_bpf_dsq_nr_queued(llc))
+		return false;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, first, llc, 0) {
+		due = usher_vtime_due(u, curr->scx.dsq_vtime, first->scx.dsq_vtime, llc);
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return due;
+}
+
+/* At the end of prev's slice: who goes before it, here or in a longer queue elsewhere. */
+static __always_inline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	u32 own = u->cids[cid].llc;
+	s32 llc = usher_balance(u, cid);
+
+	if (me->pinned && usher_pinned_turn(u, cid) && take_pinned(me, cpu))
+		return true;
+	if (llc >= 0 && take_shared(u, cid, llc))
+		return true;
+	if (somebody_due(u, prev, own) && take_shared(u, cid, own))
+		return true;
+	return take_pinned(me, cpu);
+}
+
 /* The queues in the core's order. */
 static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 {
@@ -274,6 +308,9 @@ static __always_inline void charge(struct usher __arena *u, struct task_struct *
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns;
 
+	/* What ran before we attached has no beginning. */
+	if (me->ran_before_pid != p->pid)
+		return;
 	me->ran_before_ns += ran_ns;
 	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
 							 p->scx.weight));
@@ -282,22 +319,29 @@ static __always_inline void charge(struct usher __arena *u, struct task_struct *
 void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 {
 	struct usher __arena *u = usher();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
 
-	usher_host_cpus[cid_of(u, bpf_get_smp_processor_id())].ran_before_ns = p->se.sum_exec_runtime;
+	if (!known_cpu(u, cpu))
+		return;
+	me->ran_before_pid = p->pid;
+	me->ran_before_ns = p->se.sum_exec_runtime;
 }
 
 void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 {
 	struct usher __arena *u = usher();
+	u32 cpu = bpf_get_smp_processor_id();
 
-	charge(u, p, cid_of(u, bpf_get_smp_processor_id()));
+	if (known_cpu(u, cpu))
+		charge(u, p, cid_of(u, cpu));
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
-	bool taken;
+	bool goes_on, taken;
 
 	if (!known_cpu(u, cpu))
 		return;
@@ -305,14 +349,20 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		kick(u, cid, usher_late_look(u, cid));
 	else
 		builtin_late_look(u, cid);
-	taken = take_any(u, cpu, cid);
+	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED;
+	if (goes_on) {
+		/* It pays for the slice it had. */
+		charge(u, prev, cid);
+		taken = take_instead(u, cpu, cid, prev);
+	} else {
+		taken = take_any(u, cpu, cid);
+	}
 	if (usher_idle_mode == USHER_IDLE_USHER)
 		rescue(u, cid);
 	if (taken)
 		return;
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
-		/* Nobody else waits: prev goes on, and pays for the slice it had. */
-		charge(u, prev, cid);
+	if (goes_on) {
+		/* Nobody comes before it. */
 		scx_bpf_task_set_slice(prev, u->slice_ns);
 		count(cid, USHER_HOST_KEPT);
 		return;

@@ -33,10 +33,12 @@ enum usher_host_event {
 struct usher_host_cpu {
 	__u32 pinned; /* 1: the CPU's own queue may have tasks */
 	__u32 vain;   /* 1: the CPU was sent to look for work since it went idle, or went by itself */
-	__u64 ran_before_ns; /* what the task that runs now had run in its life, when it was last charged */
+	__u32 ran_before_pid; /* the task that runs now, and ... */
+	__u32 spare;
+	__u64 ran_before_ns; /* ... what it had run in its life when it was last charged */
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
-	__u64 unused[2]; /* to whole 64-byte lines */
+	__u64 unused[1]; /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

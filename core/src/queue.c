@@ -30,34 +30,53 @@
 #include "../include/usher/usher.h"
 #include "idle.c"
 
+#define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
 #define USHER_VTIME_BIRTH (1ULL << 40)	/* where clocks start, so that nothing runs below zero */
-#define USHER_VTIME_LAG_SLICES 16	/* how far ahead or behind a task may be when it changes queues */
+#define USHER_VTIME_BEHIND_SLICES 16	/* how far behind its queue's clock a task may be, */
+#define USHER_VTIME_AHEAD_SLICES 64	/* ... and how far ahead: so long waits the lightest task at most */
+
+/* Whether v is the virtual time of a task that ran, and not of one that is new here. */
+USHER_INLINE bool usher_vtime_known(struct usher USHER_MEM *u, u64 v)
+{
+	return v > USHER_VTIME_LLC && (v & USHER_VTIME_LLC) < u->nr_llcs;
+}
+
+/* The virtual time that is lag away from now, the clock of llc, kept within bounds. */
+USHER_INLINE u64 usher_vtime_near(struct usher USHER_MEM *u, u64 now, s64 lag, u32 llc)
+{
+	s64 ahead = USHER_VTIME_AHEAD_SLICES * u->slice_ns;
+	s64 behind = USHER_VTIME_BEHIND_SLICES * u->slice_ns;
+
+	if (lag > ahead)
+		lag = ahead;
+	if (lag < -behind)
+		lag = -behind;
+	return ((now + (u64)lag) & ~USHER_VTIME_LLC) | llc;
+}
 
 /* v in the clock of llc. A task that never ran (v is 0) starts at the clock. */
 USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u32 from = v & USHER_VTIME_LLC;
 	u64 now = env_read(u, u->llcs[llc].vtime_now);
-	s64 lag = 0, limit = USHER_VTIME_LAG_SLICES * u->slice_ns;
+	s64 lag = 0;
 
-	if (v > USHER_VTIME_LLC && from < u->nr_llcs) {
-		if (from == llc)
-			return v;
-		lag = (s64)(v - env_read(u, u->llcs[from].vtime_now));
-		if (lag > limit)
-			lag = limit;
-		if (lag < -limit)
-			lag = -limit;
-	}
-	return ((now + (u64)lag) & ~USHER_VTIME_LLC) | llc;
+	if (usher_vtime_known(u, v))
+		lag = (s64)(v - env_read(u, u->llcs[v & USHER_VTIME_LLC].vtime_now));
+	return usher_vtime_near(u, now, lag, llc);
 }
 
-/* The virtual time at which a task joins the queue of llc: sleeping earns it one slice at most. */
+/*
+ * The virtual time at which a task joins the queue of llc. Sleeping earns it one slice at most. A task that
+ * never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
+ * waits already.
+ */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u64 floor = env_read(u, u->llcs[llc].vtime_now) - u->slice_ns;
+	u64 now = env_read(u, u->llcs[llc].vtime_now), floor = now - u->slice_ns;
 
+	if (!usher_vtime_known(u, v))
+		return usher_vtime_near(u, now, u->slice_ns, llc);
 	v = usher_vtime_at(u, v, llc);
 	if ((s64)(v - floor) < 0)
 		v = (floor & ~USHER_VTIME_LLC) | llc;
@@ -71,13 +90,25 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
  */
 USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
 {
-	u64 USHER_MEM *now = u->llcs[llc].vtime_now;
+	u64 USHER_MEM *clock = u->llcs[llc].vtime_now;
+	u64 now = env_read(u, clock);
 
 	v = usher_vtime_at(u, v, llc);
-	if ((s64)(v - env_read(u, now)) > (s64)(u->slice_ns / 8))
-		env_write(u, now, v);
+	if ((s64)(v - now) > (s64)(u->slice_ns / 8)) {
+		now = v;
+		env_write(u, clock, now);
+	}
 	v += ran_ns * 100 / (weight ? weight : 1);
-	return (v & ~USHER_VTIME_LLC) | llc;
+	return usher_vtime_near(u, now, (s64)(v - now), llc);
+}
+
+/*
+ * Whether who comes next in the queue of llc, at first, goes before the running task, at v: a task whose slice
+ * ended goes on while it is behind all who wait.
+ */
+USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc)
+{
+	return (s64)(first - usher_vtime_at(u, v, llc)) <= 0;
 }
 
 /*
@@ -178,6 +209,38 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 		}
 	}
 	return USHER_NONE_IDLE;
+}
+
+/*
+ * The queues of different LLCs are kept about as long as each other, for the CPUs each has: where the slice of a
+ * task ends on self, self looks at one other LLC, now and then of another node. Returns it if its queue is
+ * so much longer that self should take from there, or USHER_NONE_IDLE.
+ */
+USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[self];
+	struct usher_llc USHER_MEM *own = &u->llcs[c->llc], *other;
+	struct usher_node USHER_MEM *node = &u->nodes[c->node];
+	u32 turn = u->cpus[self].balance_turn++, far = turn / USHER_BALANCE_FAR, llc;
+	u64 ours, theirs, times = 5;
+
+	if (u->nr_nodes > 1 && turn % USHER_BALANCE_FAR == 0) {
+		node = &u->nodes[node->order[1 + far % (u->nr_nodes - 1)]];
+		turn = far / (u->nr_nodes - 1);
+		times = 8;
+	} else {
+		turn -= far;
+	}
+	if (!node->nr_llcs)
+		return USHER_NONE_IDLE;
+	llc = node->first_llc + turn % node->nr_llcs;
+	other = &u->llcs[llc];
+	if (llc == c->llc || !(env_read(u, other->backlog) & other->backlog_bit))
+		return USHER_NONE_IDLE;
+	/* With who ran here until now: longer by a quarter, in another node twice as long. */
+	ours = env_queued(u, c->llc) + 1;
+	theirs = env_queued(u, llc);
+	return theirs * own->nr_cids * 4 > ours * other->nr_cids * times ? (s32)llc : USHER_NONE_IDLE;
 }
 
 /* A task of llc's queue was taken by cid. */

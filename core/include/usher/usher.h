@@ -142,7 +142,7 @@ struct usher_cpu {
 	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */
 	u32 pinned_last; /* the last task came from the CPU's own queue, not the LLC's */
 	u32 poke; /* somebody may wait beside an idle CPU because of this one: see usher_rescue() */
-	u32 spare;
+	u32 balance_turn; /* counts the looks of usher_balance() */
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
