@@ -5,7 +5,8 @@
  *  1. One allowed CPU: there, idle or not.
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
  *     the data is. Not across nodes: the task's memory stays behind.
- *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them.
+ *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. Here and in 6 only
+ *     if its tier will do.
  *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.
  *  5. A task being born, whose caches are cold anyway: an idle core in the node.
  *  6. prev, beside a busy sibling.
@@ -84,7 +85,8 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
 	u64 idle = usher_shard_idle(u, shard);
-	bool prev_idle = prev_allowed && idle >> (c->bit & 63) & 1;
+	bool prev_fits = prev_allowed && (!s->q.tiers || s->q.tiers >> (c->tier & 31) & 1);
+	bool prev_idle = prev_fits && idle >> (c->bit & 63) & 1;
 	s32 cid;
 
 	/* 3. prev's whole core. */

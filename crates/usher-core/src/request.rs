@@ -107,9 +107,9 @@ pub struct Query<'a> {
     pub allowed: Option<&'a CidSet>,
     /// Which tiers will do.
     pub tiers: Tiers,
-    /// Only CPUs whose whole core is idle.
+    /// Only CPUs whose whole core is idle. Of the node-aware calls; others do not look at it.
     pub idle_core: bool,
-    /// Do not go on to other nodes.
+    /// Do not go on to other nodes. Of the node-aware calls; others do not look at it.
     pub in_node: bool,
     /// Where the search starts. The node-aware calls start at their node instead.
     pub from: Cid,

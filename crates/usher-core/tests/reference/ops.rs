@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Operations, drawn at random, done on the core and on the plain model side by side.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use usher_core::{CidSet, Core, Decision, Event, PickError, Query, Reason, Request, Tiers, Wake};
+use usher_topo::{Cid, Cpu, Llc, Node, Shard, Tier};
+
+use crate::machine::Machine;
+use crate::plain::{Answer, Plain, Wanted};
+use crate::random::Random;
+
+/// An allowed set.
+#[derive(Clone, Debug)]
+pub enum Allowed {
+    Any,
+    /// Cids from the first to the last; past the machine's end, too.
+    Ranges(Vec<(u32, u32)>),
+    /// One in so many cids of the machine.
+    Scattered {
+        seed: u64,
+        one_in: u32,
+    },
+}
+
+/// One operation. Cids, LLCs and nodes are plain numbers here.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Every CPU reports that it is idle, so many in a thousand, or that it runs something.
+    Load {
+        seed: u64,
+        permille: u32,
+    },
+    Enter(u32),
+    Again(u32),
+    Exit(u32),
+    TestAndClear(u32),
+    Place {
+        wake: Wake,
+        prev: u32,
+        waker: u32,
+        allowed: Allowed,
+        tiers: u32,
+    },
+    Look {
+        from: u32,
+        by: u32,
+        allowed: Allowed,
+        tiers: u32,
+    },
+    Rescue(u32),
+    LookLate(u32, u32),
+    LateLook(u32),
+    SetQueued(u32, u64),
+    Fill(u32),
+    Retire(u32, u32),
+    Walk(u32),
+    Turn(u32),
+    CpuNode(u32),
+    Pick {
+        any: bool,
+        node: u32,
+        by: u32,
+        core: bool,
+        here: bool,
+        allowed: Allowed,
+        tiers: u32,
+    },
+    IdleCpus(u32),
+    IdleCores(u32),
+}
+
+fn draw_allowed(random: &mut Random, machine: &Machine) -> Allowed {
+    let nr = machine.nr_cids();
+    let one = |cid: u32| (cid, cid);
+    let some = |range: &std::ops::Range<u32>| (range.start, range.end.saturating_sub(1));
+    match random.below(16) {
+        0 => Allowed::Ranges(vec![one(random.below(nr))]),
+        1 => Allowed::Ranges(vec![one(random.below(nr)), one(random.below(nr))]),
+        2 => Allowed::Ranges(vec![some(
+            &machine.llcs[random.below(machine.llcs.len() as u32) as usize],
+        )]),
+        3 => Allowed::Ranges(vec![some(
+            &machine.nodes[random.below(machine.nodes.len() as u32) as usize],
+        )]),
+        4 => {
+            let first = random.below(nr);
+            Allowed::Ranges(vec![(first, random.between(first, nr - 1))])
+        }
+        5 => Allowed::Scattered {
+            seed: random.next(),
+            one_in: random.pick(&[1, 2, 10]),
+        },
+        6 if random.one_in(4) => Allowed::Ranges(vec![]),
+        6 if nr < 4096 => Allowed::Ranges(vec![one(4095), one(random.below(nr))]),
+        7 if nr < 4096 && random.one_in(4) => Allowed::Ranges(vec![(nr, 4095)]),
+        _ => Allowed::Any,
+    }
+}
+
+/// A bit per tier; 0: any.
+fn draw_tiers(random: &mut Random) -> u32 {
+    if random.one_in(8) {
+        random.below(256)
+    } else {
+        0
+    }
+}
+
+fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
+    let nr_llcs = machine.llcs.len() as u32;
+    let llc = random.below(nr_llcs);
+    let beyond = u32::from(random.one_in(16));
+    let node = random.below(machine.nodes.len() as u32 + beyond);
+    match random.below(28) {
+        0..=2 => Op::Look {
+            from: random.below(machine.nr_cids()),
+            by: cid,
+            allowed: draw_allowed(random, machine),
+            tiers: draw_tiers(random),
+        },
+        3..=5 => Op::Rescue(cid),
+        6 | 7 => Op::LookLate(cid, llc),
+        8 | 9 => Op::LateLook(cid),
+        10..=12 => Op::SetQueued(llc, u64::from(random.below(3))),
+        13 | 14 => Op::Fill(llc),
+        15..=17 => Op::Retire(llc, cid),
+        18 => Op::Walk(cid),
+        19 => Op::Turn(cid),
+        20 => Op::CpuNode(random.below(machine.tables.nr_cpu_numbers + 2)),
+        21..=25 => Op::Pick {
+            any: random.one_in(3),
+            node,
+            by: cid,
+            core: random.one_in(3),
+            here: random.one_in(2),
+            allowed: draw_allowed(random, machine),
+            tiers: draw_tiers(random),
+        },
+        26 => Op::IdleCpus(node),
+        _ => Op::IdleCores(node),
+    }
+}
+
+/// So many operations, at one load after the other.
+pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
+    let phase = (nr / 12).max(1);
+    let mut ops = Vec::with_capacity(nr);
+    while ops.len() < nr {
+        let cid = random.below(machine.nr_cids());
+        if ops.len() % phase == 0 {
+            ops.push(Op::Load {
+                seed: random.next(),
+                permille: random.pick(&[0, 10, 50, 200, 500, 900, 1000]),
+            });
+            continue;
+        }
+        match random.below(100) {
+            0..=39 => ops.push(Op::Place {
+                wake: random.pick(&[Wake::Wake, Wake::Wake, Wake::Sync, Wake::Fork]),
+                prev: random.below(machine.nr_cids()),
+                waker: random.below(machine.nr_cids()),
+                allowed: draw_allowed(random, machine),
+                tiers: draw_tiers(random),
+            }),
+            40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
+            54..=59 => ops.push(Op::Enter(cid)),
+            60..=63 => ops.push(Op::Exit(cid)),
+            64..=68 => ops.push(Op::Again(cid)),
+            69..=71 => ops.push(Op::TestAndClear(cid)),
+            _ => ops.push(draw_call(random, machine, cid)),
+        }
+    }
+    ops
+}
+
+/// The core and the model of one machine.
+pub struct Pair<'a> {
+    machine: &'a Machine,
+    core: Core,
+    plain: Plain<'a>,
+    /// How often each reason was given, by the answers.
+    pub reasons: [u64; Reason::COUNT],
+    /// How often each error was given.
+    pub errors: [u64; 4],
+}
+
+type Checked = Result<(), String>;
+
+fn same<T: PartialEq + Debug>(what: &str, core: T, plain: T) -> Checked {
+    if core == plain {
+        return Ok(());
+    }
+    Err(format!(
+        "{what}: the core says {core:?}, the model {plain:?}"
+    ))
+}
+
+fn cid_set(set: &BTreeSet<u32>) -> CidSet {
+    set.iter().map(|&cid| Cid(cid)).collect()
+}
+
+impl<'a> Pair<'a> {
+    pub fn new(machine: &'a Machine, traced: bool) -> Self {
+        let (tables, settings) = (&machine.tables, &machine.settings);
+        let core = if traced {
+            Core::traced(tables, settings)
+        } else {
+            Core::new(tables, settings)
+        };
+        Self {
+            machine,
+            core: core.expect("tables of a topology"),
+            plain: Plain::new(machine),
+            reasons: [0; Reason::COUNT],
+            errors: [0; 4],
+        }
+    }
+
+    fn wanted(&self, allowed: &Allowed, tiers: u32) -> Wanted {
+        let allowed = match allowed {
+            Allowed::Any => None,
+            Allowed::Ranges(ranges) => Some(
+                ranges
+                    .iter()
+                    .flat_map(|&(first, last)| first..=last)
+                    .collect(),
+            ),
+            Allowed::Scattered { seed, one_in } => {
+                let mut random = Random::new(*seed);
+                Some(
+                    (0..self.machine.nr_cids())
+                        .filter(|_| random.one_in(*one_in))
+                        .collect(),
+                )
+            }
+        };
+        Wanted {
+            allowed,
+            tiers: (tiers != 0).then(|| (0..8).filter(|tier| tiers >> tier & 1 != 0).collect()),
+            ..Wanted::default()
+        }
+    }
+
+    /// What the core answered must be among what the model accepts.
+    fn accept(
+        &mut self,
+        reason: Option<Reason>,
+        cid: Cid,
+        claimed: bool,
+        gave_up: bool,
+        answers: &[Answer],
+    ) -> Checked {
+        let right = |answer: &&Answer| {
+            reason.is_none_or(|reason| reason == answer.reason)
+                && answer.claimed == claimed
+                && answer.cids.contains(&cid.0)
+                && (gave_up || !answer.gave_up)
+        };
+        if !answers.iter().any(|answer| right(&answer)) {
+            return Err(format!(
+                "the core says {cid} ({reason:?}, claimed {claimed}, bound reached {gave_up}), \
+                 the model {answers:?}"
+            ));
+        }
+        if claimed && !self.plain.idle.remove(&cid.0) {
+            return Err(format!("{cid} was claimed and was not idle"));
+        }
+        Ok(())
+    }
+
+    /// An answer that is a CPU or nobody.
+    fn accept_found(&mut self, found: Option<Cid>, gave_up: bool, answers: &[Answer]) -> Checked {
+        match found {
+            Some(cid) => self.accept(None, cid, true, gave_up, answers),
+            None => same("nobody is found", true, answers.is_empty()),
+        }
+    }
+
+    /// Runs a call and says whether a search in it stopped at its bound.
+    fn bounded<T>(&mut self, by: u32, call: impl FnOnce(&mut Core) -> T) -> (T, bool) {
+        let before = self.core.statistics_of(Cid(by))[Event::SearchBound];
+        let result = call(&mut self.core);
+        let after = self.core.statistics_of(Cid(by))[Event::SearchBound];
+        (result, after > before)
+    }
+
+    /// Does one operation on both.
+    pub fn step(&mut self, op: &Op) -> Checked {
+        self.core.clear_accesses();
+        match *op {
+            Op::Load { seed, permille } => self.load(seed, permille),
+            Op::Enter(cid) => same(
+                "idle_enter",
+                self.core.idle_enter(Cid(cid)),
+                self.plain.idle_enter(cid),
+            ),
+            Op::Again(cid) => same(
+                "idle_again",
+                self.core.idle_again(Cid(cid)),
+                self.plain.idle_again(cid),
+            ),
+            Op::Exit(cid) => {
+                self.core.idle_exit(Cid(cid));
+                self.plain.idle_exit(cid);
+                Ok(())
+            }
+            Op::TestAndClear(cid) => same(
+                "test_and_clear",
+                self.core.test_and_clear(Cid(cid)),
+                self.plain.test_and_clear(cid),
+            ),
+            Op::Place {
+                wake,
+                prev,
+                waker,
+                ref allowed,
+                tiers,
+            } => {
+                let wanted = self.wanted(allowed, tiers);
+                self.place(wake, prev, waker, &wanted)
+            }
+            Op::Look {
+                from,
+                by,
+                ref allowed,
+                tiers,
+            } => {
+                let wanted = self.wanted(allowed, tiers);
+                let answers = self.plain.look(from, &wanted);
+                let (found, gave_up) = self.query(&wanted, from, by, |core, q| core.look(q));
+                self.accept_found(found, gave_up, &answers)
+            }
+            Op::Rescue(by) => {
+                let answers = self.plain.rescue(by);
+                let (found, gave_up) = self.bounded(by, |core| core.rescue(Cid(by)));
+                self.accept_found(found, gave_up, &answers)
+            }
+            Op::LateLook(by) => {
+                let answers = self.plain.late_look(by);
+                let (found, gave_up) = self.bounded(by, |core| core.late_look(Cid(by)));
+                self.accept_found(found, gave_up, &answers)
+            }
+            _ => self.step_queue(op),
+        }
+    }
+
+    fn step_queue(&mut self, op: &Op) -> Checked {
+        match *op {
+            Op::LookLate(by, llc) => {
+                self.core.look_late(Cid(by), Llc(llc));
+                self.plain.look_late(by, llc);
+                Ok(())
+            }
+            Op::SetQueued(llc, tasks) => {
+                self.core.set_queued(Llc(llc), tasks);
+                self.plain.queued[llc as usize] = tasks;
+                Ok(())
+            }
+            Op::Fill(llc) => {
+                self.core.queue_fill(Llc(llc));
+                self.plain.announced.insert(llc);
+                Ok(())
+            }
+            Op::Retire(llc, by) => same(
+                "queue_retire",
+                self.core.queue_retire(Llc(llc), Cid(by)),
+                self.plain.queue_retire(llc),
+            ),
+            Op::Walk(cid) => {
+                let mut walk = self.core.walk(Cid(cid));
+                let next = || self.core.walk_next(&mut walk).map(|llc| llc.0);
+                let walked: Vec<u32> = std::iter::from_fn(next).collect();
+                same("walk", walked, self.plain.walk(cid))?;
+                let work = !self.plain.announced.is_empty();
+                same("work_in_reach", self.core.work_in_reach(Cid(cid)), work)
+            }
+            Op::Turn(cid) => same(
+                "pinned_turn",
+                self.core.pinned_turn(Cid(cid)),
+                self.plain.pinned_turn(cid),
+            ),
+            _ => self.step_node(op),
+        }
+    }
+
+    fn step_node(&mut self, op: &Op) -> Checked {
+        match *op {
+            Op::CpuNode(cpu) => {
+                let tables = &self.machine.tables;
+                let cid = tables.cpu.iter().position(|&other| other == cpu);
+                let plain = match (self.plain.refusal(0), cid) {
+                    (Some(error), _) => Err(error),
+                    (None, Some(cid)) => Ok(Node(tables.node[cid])),
+                    (None, None) => Err(PickError::NoSuchNode),
+                };
+                same("cpu_node", self.core.cpu_node(Cpu(cpu)), plain)
+            }
+            Op::Pick {
+                any,
+                node,
+                by,
+                core,
+                here,
+                ref allowed,
+                tiers,
+            } => {
+                let wanted = Wanted {
+                    idle_core: core,
+                    in_node: here,
+                    ..self.wanted(allowed, tiers)
+                };
+                self.pick(any, node, by, &wanted)
+            }
+            Op::IdleCpus(node) => {
+                let plain = self.plain.refusal(node);
+                let plain = plain.map_or_else(|| Ok(cid_set(&self.plain.idle_cpus(node))), Err);
+                same("idle_cpus", self.core.idle_cpus(Node(node)), plain)
+            }
+            Op::IdleCores(node) => {
+                let plain = self.plain.refusal(node);
+                let plain = plain.map_or_else(|| Ok(cid_set(&self.plain.idle_cores(node))), Err);
+                same("idle_cores", self.core.idle_cores(Node(node)), plain)
+            }
+            _ => unreachable!("every operation is done in one of the three functions"),
+        }
+    }
+
+    fn load(&mut self, seed: u64, permille: u32) -> Checked {
+        let mut random = Random::new(seed);
+        for cid in 0..self.machine.nr_cids() {
+            if random.below(1000) < permille {
+                let core = self.core.idle_enter(Cid(cid));
+                same("idle_enter", core, self.plain.idle_enter(cid))?;
+            } else {
+                self.core.idle_exit(Cid(cid));
+                self.plain.idle_exit(cid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a query of the model's kind on the core.
+    fn query<T>(
+        &mut self,
+        wanted: &Wanted,
+        from: u32,
+        by: u32,
+        call: impl FnOnce(&mut Core, &Query) -> T,
+    ) -> (T, bool) {
+        let allowed = wanted.allowed.as_ref().map(cid_set);
+        let query = Query {
+            allowed: allowed.as_ref(),
+            tiers: tiers(wanted),
+            idle_core: wanted.idle_core,
+            in_node: wanted.in_node,
+            from: Cid(from),
+            by: Cid(by),
+        };
+        self.bounded(by, |core| call(core, &query))
+    }
+
+    fn place(&mut self, wake: Wake, prev: u32, waker: u32, wanted: &Wanted) -> Checked {
+        let answers = self.plain.place(wake, prev, waker, wanted);
+        let allowed = wanted.allowed.as_ref().map(cid_set);
+        let request = Request {
+            allowed: allowed.as_ref(),
+            wake,
+            prev: Cid(prev),
+            waker: Cid(waker),
+            tiers: tiers(wanted),
+        };
+        let (decision, gave_up) = self.bounded(waker, |core| core.place(&request));
+        let Decision {
+            cid,
+            reason,
+            claimed,
+            poke,
+        } = decision;
+        self.reasons[reason.index()] += 1;
+        self.accept(Some(reason), cid, claimed, gave_up, &answers)?;
+        same("poke", poke, self.plain.poke.contains(&waker))
+    }
+
+    fn pick(&mut self, any: bool, node: u32, by: u32, wanted: &Wanted) -> Checked {
+        let plain = self.plain.pick_idle(node, wanted);
+        let (core, gave_up) = self.query(wanted, by, by, |core, query| {
+            if any {
+                core.pick_any(Node(node), query)
+            } else {
+                core.pick_idle(Node(node), query)
+            }
+        });
+        if let Err(error) = core {
+            self.errors[error as usize] += 1;
+        }
+        match (core, plain) {
+            (Ok(cid), Ok(answers)) => self.accept(None, cid, true, gave_up, &answers),
+            (Ok(cid), Err(PickError::NoneIdle)) if any => {
+                let set = self.plain.any(node, wanted).unwrap_or_default();
+                same(
+                    "pick_any takes an allowed CPU of the nearest node",
+                    set.contains(&cid.0),
+                    true,
+                )
+            }
+            (core, plain) => same("pick", core.err(), plain.err()),
+        }
+    }
+
+    /// The whole idle map, and what must be true of the summaries at any time.
+    pub fn compare(&self) -> Checked {
+        for (shard, cids) in (0..).zip(&self.machine.shards) {
+            for cid in cids.clone() {
+                let plain = self.plain.idle.contains(&cid);
+                if self.core.is_idle(Cid(cid)) != plain {
+                    return Err(format!(
+                        "cid {cid}: only for one of the two is it idle: {plain}"
+                    ));
+                }
+                if plain && !self.core.in_summary(Shard(shard)) {
+                    return Err(format!(
+                        "cid {cid} is idle and its shard not in the summary"
+                    ));
+                }
+            }
+        }
+        for llc in 0..self.machine.llcs.len() as u32 {
+            let plain = self.plain.announced.contains(&llc);
+            same(
+                &format!("backlog of LLC {llc}"),
+                self.core.in_backlog(Llc(llc)),
+                plain,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The core's own counters say what its answers said.
+    pub fn compare_counts(&self) -> Checked {
+        let counted = self.core.statistics();
+        for &reason in Reason::ALL {
+            same(
+                reason.as_str(),
+                counted[reason],
+                self.reasons[reason.index()],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn tiers(wanted: &Wanted) -> Tiers {
+    let mut tiers = wanted
+        .tiers
+        .iter()
+        .flatten()
+        .map(|&tier| Tiers::only(Tier(tier)));
+    let first = tiers.next().unwrap_or(Tiers::ANY);
+    tiers.fold(first, Tiers::or)
+}

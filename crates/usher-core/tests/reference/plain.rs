@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the core promises, with ordered sets and no cleverness. Where the core may choose, the answer is the
+//! set of all choices that keep the promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use usher_core::{Granularity, PickError, Reason, Wake};
+
+use crate::machine::Machine;
+
+/// Who may be taken.
+#[derive(Clone, Default)]
+pub struct Wanted {
+    /// `None`: any. May name cids that the machine does not have.
+    pub allowed: Option<BTreeSet<u32>>,
+    /// Tiers, as far as told apart; `None`: any.
+    pub tiers: Option<BTreeSet<u32>>,
+    /// Of the node-aware calls: only CPUs of idle cores.
+    pub idle_core: bool,
+    /// Of the node-aware calls: not beyond the node.
+    pub in_node: bool,
+}
+
+impl Wanted {
+    fn restricts(&self) -> bool {
+        self.allowed.is_some() || self.tiers.is_some()
+    }
+}
+
+/// Some answers that are all right.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub reason: Reason,
+    pub claimed: bool,
+    pub cids: BTreeSet<u32>,
+    /// Only right if a search for whole cores stopped at its bound.
+    pub gave_up: bool,
+}
+
+impl Answer {
+    fn taken(reason: Reason, cids: BTreeSet<u32>) -> Self {
+        Self {
+            reason,
+            claimed: true,
+            cids,
+            gave_up: false,
+        }
+    }
+
+    fn waits(reason: Reason, cid: u32) -> Self {
+        Self {
+            reason,
+            claimed: false,
+            cids: [cid].into(),
+            gave_up: false,
+        }
+    }
+}
+
+/// The state of a machine.
+pub struct Plain<'a> {
+    machine: &'a Machine,
+    /// The idle map.
+    pub idle: BTreeSet<u32>,
+    /// CPUs whose last report was that they are idle.
+    reported: BTreeSet<u32>,
+    /// CPUs that found themselves claimed when they left idle, and have not been rescued since.
+    pub poke: BTreeSet<u32>,
+    /// Per CPU: the LLC it shall look at once more.
+    late: BTreeMap<u32, u32>,
+    /// CPUs whose next turn is the LLC's.
+    turned: BTreeSet<u32>,
+    pub queued: Vec<u64>,
+    /// LLCs whose queue was announced and not seen empty since.
+    pub announced: BTreeSet<u32>,
+}
+
+impl<'a> Plain<'a> {
+    pub fn new(machine: &'a Machine) -> Self {
+        Self {
+            machine,
+            idle: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            poke: BTreeSet::new(),
+            late: BTreeMap::new(),
+            turned: BTreeSet::new(),
+            queued: vec![0; machine.llcs.len()],
+            announced: BTreeSet::new(),
+        }
+    }
+
+    /// True: there is work.
+    pub fn idle_enter(&mut self, cid: u32) -> bool {
+        if !self.reported.insert(cid) {
+            return false;
+        }
+        self.idle.insert(cid);
+        !self.announced.is_empty()
+    }
+
+    pub fn idle_again(&mut self, cid: u32) -> bool {
+        self.reported.contains(&cid) && self.idle.insert(cid) && !self.announced.is_empty()
+    }
+
+    pub fn idle_exit(&mut self, cid: u32) {
+        if self.reported.remove(&cid) && !self.idle.remove(&cid) {
+            self.poke.insert(cid);
+        }
+    }
+
+    pub fn test_and_clear(&mut self, cid: u32) -> bool {
+        self.idle.remove(&cid)
+    }
+
+    pub fn pinned_turn(&mut self, cid: u32) -> bool {
+        if self.turned.remove(&cid) {
+            return false;
+        }
+        self.turned.insert(cid)
+    }
+
+    /// True: somebody is there.
+    pub fn queue_retire(&mut self, llc: u32) -> bool {
+        if self.queued[llc as usize] == 0 {
+            self.announced.remove(&llc);
+        }
+        self.queued[llc as usize] > 0
+    }
+
+    /// The queues that a CPU without work looks into, in order.
+    pub fn walk(&self, cid: u32) -> Vec<u32> {
+        let tables = &self.machine.tables;
+        let own = tables.llc[cid as usize];
+        let mut walk: Vec<u32> = self.announced.get(&own).copied().into_iter().collect();
+        for &node in &self.machine.order[tables.node[cid as usize] as usize] {
+            let there = self.announced.iter().copied().filter(|&llc| {
+                let first = self.machine.llcs[llc as usize].start;
+                llc != own && tables.node[first as usize] == node
+            });
+            walk.extend(there);
+        }
+        walk
+    }
+
+    pub fn look_late(&mut self, cid: u32, llc: u32) {
+        self.late.insert(cid, llc);
+    }
+
+    /// Who may answer a late look; nobody if the list is empty.
+    pub fn late_look(&mut self, cid: u32) -> Vec<Answer> {
+        let Some(llc) = self.late.remove(&cid) else {
+            return Vec::new();
+        };
+        if self.queued[llc as usize] == 0 {
+            return Vec::new();
+        }
+        self.announced.insert(llc);
+        let from = self.machine.llcs[llc as usize].start;
+        self.look(from, &Wanted::default())
+    }
+
+    /// Who may answer a look on behalf of others.
+    pub fn rescue(&mut self, cid: u32) -> Vec<Answer> {
+        if !self.poke.remove(&cid) || self.announced.is_empty() {
+            return Vec::new();
+        }
+        self.look(cid, &Wanted::default())
+    }
+}
+
+/// Searches.
+impl Plain<'_> {
+    fn may(&self, cid: u32, wanted: &Wanted) -> bool {
+        let tier = self.machine.tables.tier[cid as usize].min(usher_core::MAX_TIERS - 1);
+        wanted.allowed.as_ref().is_none_or(|set| set.contains(&cid))
+            && wanted.tiers.as_ref().is_none_or(|set| set.contains(&tier))
+    }
+
+    fn core_idle(&self, cid: u32) -> bool {
+        let mut core = self.machine.cores[cid as usize].clone();
+        core.all(|thread| self.idle.contains(&thread))
+    }
+
+    /// Whom a search of these cids may take. Of whole cores, who accepts anybody is offered first threads.
+    fn takers(&self, cids: &Range<u32>, whole_core: bool, wanted: &Wanted) -> BTreeSet<u32> {
+        let fits = |&cid: &u32| {
+            let first = self.machine.cores[cid as usize].start == cid;
+            self.may(cid, wanted)
+                && (!whole_core || (self.core_idle(cid) && (first || wanted.restricts())))
+        };
+        self.idle
+            .range(cids.clone())
+            .copied()
+            .filter(fits)
+            .collect()
+    }
+
+    /// The own shard first, from `from` on and then from its start; then the LLC's other shards in a circle,
+    /// each from its start.
+    fn in_llc(&self, from: u32, whole_core: bool, wanted: &Wanted) -> Option<u32> {
+        let tables = &self.machine.tables;
+        let (own, llc) = (tables.shard[from as usize], tables.llc[from as usize]);
+        let takers = self.takers(&self.machine.shards[own as usize], whole_core, wanted);
+        if let Some(&cid) = takers.range(from..).chain(takers.iter()).next() {
+            return Some(cid);
+        }
+        let in_llc = |shard: &u32| {
+            let first = self.machine.shards[*shard as usize].start;
+            tables.llc[first as usize] == llc
+        };
+        let all = 0..self.machine.shards.len() as u32;
+        let behind = all.clone().filter(|&shard| shard > own);
+        let before = all.filter(|&shard| shard < own);
+        behind.chain(before).filter(in_llc).find_map(|shard| {
+            let cids = &self.machine.shards[shard as usize];
+            self.takers(cids, whole_core, wanted).first().copied()
+        })
+    }
+
+    /// Whether a search for whole cores of a node may stop at its bound: it looks into shards that are
+    /// empty or have no whole core, and core_probes of those are enough.
+    fn may_give_up(&self, node: u32, cores: &BTreeSet<u32>) -> bool {
+        let cids = &self.machine.nodes[node as usize];
+        let useless = self.machine.shards.iter().filter(|shard| {
+            cids.contains(&shard.start) && cores.range((*shard).clone()).next().is_none()
+        });
+        useless.count() as u32 >= self.machine.settings.core_probes.max(1)
+    }
+
+    /// A node: a whole core, else anybody. True: there is nothing to look for beyond.
+    fn in_node(
+        &self,
+        node: u32,
+        wanted: &Wanted,
+        reasons: [Reason; 2],
+        answers: &mut Vec<Answer>,
+    ) -> bool {
+        let cids = &self.machine.nodes[node as usize];
+        if self.machine.smt > 1 || wanted.idle_core {
+            let cores = self.takers(cids, true, wanted);
+            let give_up = !wanted.idle_core && self.may_give_up(node, &cores);
+            let some = !cores.is_empty();
+            if some {
+                answers.push(Answer::taken(reasons[0], cores));
+            }
+            if wanted.idle_core || (some && !give_up) {
+                return some;
+            }
+        }
+        let gave_up = answers.iter().any(|answer| answer.reason == reasons[0]);
+        let any = self.takers(cids, false, wanted);
+        let some = !any.is_empty();
+        if some {
+            answers.push(Answer {
+                gave_up,
+                ..Answer::taken(reasons[1], any)
+            });
+        }
+        some
+    }
+
+    /// Steps 8 and 9. True: somebody is found for certain.
+    fn far(&self, from: u32, wanted: &Wanted, answers: &mut Vec<Answer>) -> bool {
+        let home = self.machine.tables.node[from as usize];
+        let order = &self.machine.order[home as usize];
+        order.iter().any(|&node| {
+            let reasons = if node == home {
+                [Reason::NodeCore, Reason::NodeCpu]
+            } else {
+                [Reason::RemoteCore, Reason::RemoteCpu]
+            };
+            self.in_node(node, wanted, reasons, answers)
+        })
+    }
+
+    /// After a queue was filled: who may be sent; nobody if the list is empty.
+    pub fn look(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        if let Some(cid) = self.in_llc(from, true, wanted) {
+            answers.push(Answer::taken(Reason::LlcCore, [cid].into()));
+        } else if let Some(cid) = self.in_llc(from, false, wanted) {
+            answers.push(Answer::taken(Reason::LlcCpu, [cid].into()));
+        } else {
+            self.far(from, wanted, &mut answers);
+        }
+        answers
+    }
+
+    /// The steps of core/src/place.c. The answers that are all right.
+    pub fn place(&self, wake: Wake, prev: u32, waker: u32, wanted: &Wanted) -> Vec<Answer> {
+        let tables = &self.machine.tables;
+        let in_machine = 0..self.machine.nr_cids();
+        let from = match &wanted.allowed {
+            None => prev,
+            Some(set) if set.contains(&prev) => prev,
+            Some(set) if set.contains(&waker) => waker,
+            Some(set) => match set.range(in_machine).next() {
+                Some(&first) => first,
+                None => return vec![Answer::waits(Reason::Nowhere, prev)],
+            },
+        };
+        // 1.
+        if wanted.allowed.as_ref().is_some_and(|set| set.len() == 1) {
+            let mut answer = Answer::waits(Reason::Pinned, from);
+            answer.claimed = self.idle.contains(&from);
+            return vec![answer];
+        }
+        // 2.
+        let place = |cid: u32| (tables.node[cid as usize], tables.llc[cid as usize]);
+        let ((from_node, from_llc), (waker_node, waker_llc)) = (place(from), place(waker));
+        if wake == Wake::Sync && from_node == waker_node && from_llc != waker_llc {
+            for (whole, reason) in [(true, Reason::SyncCore), (false, Reason::SyncCpu)] {
+                if let Some(cid) = self.in_llc(waker, whole, wanted) {
+                    return vec![Answer::taken(reason, [cid].into())];
+                }
+            }
+        }
+        self.place_from(wake, from, prev, wanted)
+    }
+
+    fn place_from(&self, wake: Wake, from: u32, prev: u32, wanted: &Wanted) -> Vec<Answer> {
+        let found = |reason, cid| vec![Answer::taken(reason, [cid].into())];
+        let from_idle = self.idle.contains(&from) && self.may(from, wanted);
+        // 3.
+        if from_idle && self.core_idle(from) {
+            return found(Reason::PrevCore, from);
+        }
+        // 4.
+        if let Some(cid) = self.in_llc(from, true, wanted) {
+            return found(Reason::LlcCore, cid);
+        }
+        let mut answers = Vec::new();
+        // 5.
+        if wake == Wake::Fork {
+            let node = self.machine.tables.node[from as usize];
+            let cores = self.takers(&self.machine.nodes[node as usize], true, wanted);
+            if !cores.is_empty() {
+                let give_up = self.may_give_up(node, &cores);
+                answers.push(Answer::taken(Reason::NodeCore, cores));
+                if !give_up {
+                    return answers;
+                }
+            }
+        }
+        let gave_up = !answers.is_empty();
+        let mut certain = |reason, cid| {
+            answers.push(Answer {
+                gave_up,
+                ..Answer::taken(reason, [cid].into())
+            });
+        };
+        // 6.
+        if from_idle {
+            certain(Reason::Prev, from);
+            return answers;
+        }
+        // 7.
+        if let Some(cid) = self.in_llc(from, false, wanted) {
+            certain(Reason::LlcCpu, cid);
+            return answers;
+        }
+        // 8 and 9.
+        let before = answers.len();
+        let sure = self.far(from, wanted, &mut answers);
+        for answer in &mut answers[before..] {
+            answer.gave_up |= gave_up && answer.reason != Reason::NodeCore;
+        }
+        if sure {
+            return answers;
+        }
+        // 10.
+        assert!(answers.is_empty(), "who finds a core finds a CPU");
+        let reason = if from == prev {
+            Reason::Queued
+        } else {
+            Reason::QueuedElsewhere
+        };
+        vec![Answer::waits(reason, from)]
+    }
+}
+
+/// The node-aware calls.
+impl Plain<'_> {
+    /// Why there is no answer about this node at all.
+    pub fn refusal(&self, node: u32) -> Option<PickError> {
+        if self.machine.settings.granularity == Granularity::Global {
+            return Some(PickError::NodeAwareOff);
+        }
+        (node as usize >= self.machine.nodes.len()).then_some(PickError::NoSuchNode)
+    }
+
+    fn reach(&self, node: u32, wanted: &Wanted) -> &[u32] {
+        let order = &self.machine.order[node as usize];
+        &order[..if wanted.in_node { 1 } else { order.len() }]
+    }
+
+    /// Idle CPUs in or near a node, or why there are none.
+    pub fn pick_idle(&self, node: u32, wanted: &Wanted) -> Result<Vec<Answer>, PickError> {
+        if let Some(error) = self.refusal(node) {
+            return Err(error);
+        }
+        let mut answers = Vec::new();
+        let reasons = [Reason::NodeCore, Reason::NodeCpu];
+        for &near in self.reach(node, wanted) {
+            if self.in_node(near, wanted, reasons, &mut answers) {
+                return Ok(answers);
+            }
+        }
+        match self.any(node, wanted) {
+            Some(_) => Err(PickError::NoneIdle),
+            None => Err(PickError::EmptySet),
+        }
+    }
+
+    /// The CPUs, idle or not, of the nearest node that has one that may be taken.
+    pub fn any(&self, node: u32, wanted: &Wanted) -> Option<BTreeSet<u32>> {
+        self.reach(node, wanted).iter().find_map(|&near| {
+            let cids = self.machine.nodes[near as usize].clone();
+            let set: BTreeSet<u32> = cids.filter(|&cid| self.may(cid, wanted)).collect();
+            (!set.is_empty()).then_some(set)
+        })
+    }
+
+    /// The idle CPUs of a node.
+    pub fn idle_cpus(&self, node: u32) -> BTreeSet<u32> {
+        self.takers(
+            &self.machine.nodes[node as usize],
+            false,
+            &Wanted::default(),
+        )
+    }
+
+    /// The CPUs of its wholly idle cores.
+    pub fn idle_cores(&self, node: u32) -> BTreeSet<u32> {
+        let all = self.idle_cpus(node);
+        all.into_iter().filter(|&cid| self.core_idle(cid)).collect()
+    }
+}
