@@ -146,6 +146,9 @@ costs! {
     idle.idle_housekeeping_ns;
 }
 
+/// No number is larger: a second, so that sums stay far from their end.
+const LARGEST: u64 = 1_000_000_000;
+
 /// An idle state of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleState {
@@ -349,6 +352,11 @@ impl Costs {
                 self.n.hz
             ));
         }
+        let mut n = self.n.clone();
+        let huge = |name: &&&str| n.get_mut(name).is_some_and(|value| *value > LARGEST);
+        if let Some(name) = CostNumbers::NAMES.iter().find(huge) {
+            return Err(format!("{name} must be at most {LARGEST}"));
+        }
         if self.n.line_remote_slit <= 10 {
             return Err("line.line_remote_slit must be above 10, the local distance".into());
         }
@@ -358,14 +366,23 @@ impl Costs {
     /// Changes one number by `section.name`, as `--set cost.section.name=value` does.
     ///
     /// # Errors
-    /// There is no such number; the nearest names are suggested.
+    /// There is no such number (the nearest names are suggested), or it cannot be this.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), SimError> {
         let field = self.n.get_mut(name).ok_or_else(|| SimError::Unknown {
             kind: "cost".into(),
             name: name.into(),
             nearest: nearest(name, CostNumbers::NAMES),
         })?;
-        *field = value;
+        let before = std::mem::replace(field, value);
+        if let Err(what) = self.check() {
+            if let Some(field) = self.n.get_mut(name) {
+                *field = before;
+            }
+            return Err(SimError::Parameter {
+                key: format!("cost.{name}"),
+                what: format!("cannot be set: {what}"),
+            });
+        }
         self.sources.insert(name.into(), "set by the user".into());
         Ok(())
     }

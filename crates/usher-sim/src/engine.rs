@@ -127,6 +127,11 @@ impl Simulation {
         Ok(sim)
     }
 
+    /// The metric to look at first.
+    pub fn headline(&self) -> &Headline {
+        &self.headline
+    }
+
     fn schedule_first_events(&mut self) {
         let root = self.root_cpu;
         if self.warmup > 0 {
@@ -266,6 +271,7 @@ impl Simulation {
         self.host.world.metrics.reset();
         for task in &mut self.host.tasks {
             task.run_before = task.runtime;
+            task.waited = 0;
         }
     }
 

@@ -213,21 +213,46 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     if let Some(index) = fairness(sim) {
         put("fairness", index);
     }
+    if let Some(index) = cpu_time_fairness(sim) {
+        put("cpu_time_fairness", index);
+    }
     out
 }
 
-/// Jain's index of the CPU time of tasks of one group that lived through the whole measurement: 1 if all
-/// had the same, 1/n if one had all. Of several groups the lowest.
+/// Jain's index of the share of time that tasks of one group had a CPU, of the time they wanted one
+/// (running or waiting): 1 if all were served alike, whatever each asked for. Of several groups the
+/// lowest.
 fn fairness(sim: &Simulation) -> Option<f64> {
+    let (since, now) = (sim.host.stats.since, sim.host.now);
+    let served = sim.host.tasks.iter().filter_map(|task| {
+        let waits = match task.state {
+            State::Queued => now.saturating_sub(task.queued_at.max(since)),
+            _ => 0,
+        };
+        let ran = task.runtime - task.run_before;
+        let wanted = ran + task.waited + waits;
+        (wanted > 0).then(|| (task.group, ran as f64 / wanted as f64))
+    });
+    lowest_jain(served)
+}
+
+/// The same of the CPU time itself, over tasks that lived through the whole measurement: tells whether
+/// tasks that would all compute for ever got the same.
+fn cpu_time_fairness(sim: &Simulation) -> Option<f64> {
     let since = sim.host.stats.since;
+    let whole = sim.host.tasks.iter().filter(|task| {
+        task.created_at <= since && task.exited_at == NEVER && task.state != State::Dead
+    });
+    lowest_jain(whole.map(|task| (task.group, (task.runtime - task.run_before) as f64)))
+}
+
+/// Jain's index, the square of the sum over n times the sum of squares, of the values of each group: 1 if
+/// all are alike, 1/n if one has all. The lowest of all groups with more than one value.
+fn lowest_jain(values: impl Iterator<Item = (u32, f64)>) -> Option<f64> {
     let mut groups: BTreeMap<u32, (u64, f64, f64)> = BTreeMap::new();
-    for task in &sim.host.tasks {
-        let whole = task.created_at <= since && task.exited_at == NEVER;
-        if whole && task.state != State::Dead {
-            let x = (task.runtime - task.run_before) as f64;
-            let (n, sum, squares) = groups.entry(task.group).or_default();
-            (*n, *sum, *squares) = (*n + 1, *sum + x, *squares + x * x);
-        }
+    for (group, x) in values {
+        let (n, sum, squares) = groups.entry(group).or_default();
+        (*n, *sum, *squares) = (*n + 1, *sum + x, *squares + x * x);
     }
     let several = groups
         .values()

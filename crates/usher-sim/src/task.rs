@@ -129,6 +129,8 @@ pub struct Task {
     pub(crate) runtime: Nanos,
     pub(crate) ran_since: Nanos,
     pub(crate) queued_at: Nanos,
+    /// Time it waited for a CPU since the measurement began, up to when it last got one.
+    pub(crate) waited: Nanos,
     pub(crate) woken_at: Nanos,
     pub(crate) left: Left,
     /// Time still to pay for what its caches lack.

@@ -370,6 +370,7 @@ fn new_task(
         runtime: 0,
         ran_since: host.now,
         queued_at: host.now,
+        waited: 0,
         woken_at: NEVER,
         work_done: 0,
         work_asked: 0,

@@ -6,12 +6,15 @@ mod common;
 use common::*;
 use usher_sim::coherence::Access;
 use usher_sim::ids::LineId;
+use usher_sim::params::Params;
 use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::rng::Rng;
 use usher_sim::workload::Stop;
 use usher_sim::world::World;
-use usher_sim::{Cpu, Nanos, Policy, TaskId};
+use usher_sim::{Cpu, Machine, Nanos, Policy, TaskId};
+use usher_topo::machine::{builtin_text, MachineFile};
+use usher_topo::Topology;
 
 /// Jobs that arrive at random (Poisson), each a task that works an exponential time and exits. Returns
 /// the mean time in the system.
@@ -103,6 +106,46 @@ fn siblings_share_a_core() {
     let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
     assert_near("second", report.metrics["second_ns"], 7.0 * MS as f64, 0.01);
     assert_near("first", report.metrics["first_ns"], 12.0 * MS as f64, 0.01);
+}
+
+/// ARM's TC2, with so many of its three weak CPUs, on which nothing but computing costs.
+fn tc2(weak: u32) -> Machine {
+    let text = builtin_text("tc2-2a15-3a7").expect("built in");
+    let text = text.replace("count = 3", &format!("count = {weak}"));
+    let file = MachineFile::parse("tc2", &text).expect("a legal machine file");
+    let raw = file.to_raw().expect("a legal machine");
+    Machine::new(Topology::build(&raw, 64).expect("legal"), free_costs()).expect("legal costs")
+}
+
+// Goal: speeds of unequal CPUs: sysbench takes 1000 requests of 16.47 ms from a pool; with all CPUs busy it
+// takes requests * time / sum of speeds. These are the bounds of the 2013 series: 16.47 s of thread time for
+// one thread on a Cortex-A15, 27.6 for five while one A7 (speed 0.49) idles, 23.7 while none does.
+// Method: one thread on a strong CPU; 5 and 40 threads on all five CPUs, and on four of them.
+#[test]
+fn sysbench_is_bounded_by_the_speeds() {
+    let seconds = 1000.0 * 16.47e-3;
+    for (weak, threads, speed) in [
+        (3, 1, 1.0),
+        (3, 5, 2.0 + 3.0 * 0.49),
+        (3, 40, 2.0 + 3.0 * 0.49),
+        (2, 5, 2.0 + 2.0 * 0.49),
+    ] {
+        let machine = tc2(weak);
+        let pairs = [format!("threads={threads}")];
+        let params = Params::parse(pairs.iter().map(String::as_str)).expect("legal");
+        let workload =
+            usher_sim::workload::build("sysbench-cpu", &machine, params).expect("a workload");
+        let report = run(machine, workload, 1).expect("runs");
+        assert_near(
+            &format!("{threads} threads with {weak} weak CPUs"),
+            report.metrics["time_ns"],
+            f64::from(threads) * seconds / speed * 1e9,
+            2.0,
+        );
+    }
+    let published = |weak: f64| 5.0 * seconds / (2.0 + weak * 0.49);
+    assert_near("one A7 idle", published(2.0), 27.6, 0.2);
+    assert_near("all busy", published(3.0), 23.7, 0.2);
 }
 
 /// Puts tasks where they are pinned, and does an atomic operation on one line at every yield.

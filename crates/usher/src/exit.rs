@@ -120,15 +120,42 @@ pub fn report(result: Result<Code, Failure>) -> ExitCode {
         }) => Code::Fine.into(),
         Err(Failure { code, error }) => {
             // If stderr is gone too there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "usher: {error:#}");
+            let _ = writeln!(io::stderr(), "usher: {}", message(&error));
             code.into()
         }
     }
 }
 
+/// The error and its causes in one line, without those that the error's own text ends with already.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: a cause is told once, whether or not the error's own text repeats it.
+    // Method: an error that does, and one that does not.
+    #[test]
+    fn causes_are_told_once() {
+        let missing = || io::Error::from(ErrorKind::NotFound);
+        let path = "no.toml".into();
+        let repeats = TopoError::Io {
+            path,
+            source: missing(),
+        };
+        assert_eq!(message(&repeats.into()), format!("no.toml: {}", missing()));
+        let plain = anyhow::Error::from(missing()).context("no.json");
+        assert_eq!(message(&plain), format!("no.json: {}", missing()));
+    }
 
     // Goal: errors lead to the exit codes of the documentation. Method: one error per class.
     #[test]

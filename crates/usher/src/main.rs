@@ -3,11 +3,13 @@
 //!
 //! Each subcommand is one file of `cmd/` with its arguments and a `run()`. To add one: the file, a line
 //! in `cmd::Command` and a line in `cmd::run`. What several share is in `args` (arguments), `out`
-//! (tables, JSON, CSV to stdout) and `exit` (exit codes, and how an error becomes one).
+//! (tables, JSON, CSV to stdout), `interrupt` (Ctrl-C) and `exit` (exit codes, and how an error becomes
+//! one).
 
 mod args;
 mod cmd;
 mod exit;
+mod interrupt;
 mod out;
 
 use std::process::ExitCode;

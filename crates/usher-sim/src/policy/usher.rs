@@ -9,7 +9,8 @@
 //!    CPU only waits in that CPU's own queue. Then the core looks once more for an idle CPU to send there.
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
 //!    others that the core names.
-//! 4. A task that ran for a slice while somebody waits queues again.
+//! 4. A task that ran for a slice while somebody waits queues again; its CPU takes who comes first, or
+//!    somebody from a longer queue that the core names.
 //!
 //! The core runs in its traced environment: every access that it makes to shared memory is charged as an
 //! access to that very line. Its plain instructions are charged as measured natively
@@ -86,8 +87,11 @@ pub struct Usher {
     cpus: Vec<Cpu>,    // by cid
     llc_of: Vec<Llc>,  // by cid
     since: Vec<Nanos>, // by cpu: the current task's runtime when it was picked
+    ended: Vec<bool>,  // by cpu: the slice of a task that could go on has ended
     tasks: Vec<Known>,
     seq: u64,
+    /// Accesses to shared memory of the last call.
+    touched: u64,
     events: Vec<StatId>,
     reported: Statistics,
 }
@@ -124,8 +128,10 @@ impl Usher {
             cpus: Vec::new(),
             llc_of: Vec::new(),
             since: Vec::new(),
+            ended: Vec::new(),
             tasks: Vec::new(),
             seq: 0,
+            touched: 0,
             events: Vec::new(),
             reported: Statistics::default(),
         })
@@ -136,7 +142,9 @@ impl Usher {
         let core = self.core.as_mut().expect("attached");
         host.charge(ns);
         let result = f(core);
+        self.touched = 0;
         for access in core.accesses() {
+            self.touched += 1;
             let kind = match access.kind() {
                 AccessKind::Read => Access::Read,
                 AccessKind::Write => Access::Write,
@@ -252,6 +260,12 @@ impl Usher {
     /// Takes from a CPU's own queue and those that the core names, in the order of the module's rule 3.
     fn find_work(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
+        if std::mem::take(&mut self.ended[cpu.index()]) {
+            let longer = self.call(host, 0, |core| core.balance(cid));
+            if let Some(task) = longer.and_then(|llc| self.take_llc(host, llc, cpu)) {
+                return Some(task);
+            }
+        }
         let own_first = self.call(host, 0, |core| core.pinned_turn(cid));
         if own_first {
             if let Some(task) = self.take_own(host, cid, cpu) {
@@ -368,6 +382,7 @@ impl Policy for Usher {
         self.llc_of = topo.cids().iter().map(|c| c.llc).collect();
         self.local = vec![VecDeque::new(); machine.nr_cpu_numbers()];
         self.since = vec![0; machine.nr_cpu_numbers()];
+        self.ended = vec![false; machine.nr_cpu_numbers()];
         let class = host.line_class("usher-queue");
         let mut queues = |n| {
             let lines = host.new_lines(class, n);
@@ -408,7 +423,7 @@ impl Policy for Usher {
         };
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
-        host.note_search(1, host.now() - before, decision.claimed);
+        host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
         let cpu = self.cpus[decision.cid.index()];
         let known = &mut self.tasks[wake.task.index()];
@@ -471,6 +486,7 @@ impl Policy for Usher {
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;
+        self.ended[cpu.index()] = why.is_runnable();
         if why.is_runnable() {
             self.queue(host, task, cpu);
         }

@@ -2,8 +2,7 @@
 //! `usher compare`: policies side by side, with paired seeds.
 
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -12,11 +11,13 @@ use usher_report::stats::{Effect, Summary};
 use usher_report::table::{short, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::grid::{self, GridError, Runs};
+use usher_sim::workload::Headline;
 use usher_sim::SimError;
 
 use super::sim::WhatArgs;
 use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
+use crate::interrupt;
 
 /// Compare policies on a simulated machine: medians, effects with 95 % intervals, noise floor
 #[derive(clap::Args, Clone, Debug)]
@@ -77,7 +78,8 @@ struct Comparison {
     machine: String,
     workload: String,
     metric: String,
-    higher_is_better: bool,
+    /// `None` for a metric that the workload is not judged by.
+    higher_is_better: Option<bool>,
     runs: u32,
     /// The first policy against itself with other seeds: differences below this mean nothing.
     noise_floor_pct: Option<f64>,
@@ -92,9 +94,10 @@ struct Cell {
     policy: String,
     parameters: Vec<String>,
     n: usize,
-    median: f64,
-    low: f64,
-    high: f64,
+    /// `None`: no run was finished.
+    median: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
     /// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
     effect: Option<f64>,
     effect_low: Option<f64>,
@@ -132,15 +135,18 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         }
     }
     // Names and values are checked before hours of work begin.
+    let mut headline = None;
     for case in &cases {
-        case.simulation(1, usher_sim::Options::default())?;
+        let simulation = case.simulation(1, usher_sim::Options::default())?;
+        headline.get_or_insert_with(|| simulation.headline().clone());
     }
+    let headline = headline.expect("there is at least one policy and one point");
     let bar = progress(cases.len() as u64 * u64::from(args.runs));
     let seeds: Vec<u64> = (1..=u64::from(args.runs)).collect();
-    let runs = grid::run(&cases, &seeds, false, interrupted(), || bar.inc(1));
+    let runs = grid::run(&cases, &seeds, false, interrupt::flag(), || bar.inc(1));
     bar.finish_and_clear();
     let runs = runs.map_err(|error| failed(args, &points, error))?;
-    let comparison = Comparison::new(args, machine.topo().name(), &points, &runs)?;
+    let comparison = Comparison::new(args, machine.topo().name(), &headline, &points, &runs)?;
     let mut out = anstream::stdout().lock();
     match args.format {
         Format::Json => {
@@ -152,7 +158,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     out.flush()?;
     Ok(if comparison.partial {
-        Code::Other(130)
+        interrupt::INTERRUPTED
     } else {
         Code::Fine
     })
@@ -208,36 +214,17 @@ fn progress(total: u64) -> ProgressBar {
     bar.with_style(style.expect("a fixed template"))
 }
 
-/// Set by Ctrl-C: what was finished by then is still printed.
-fn interrupted() -> &'static AtomicBool {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    static HANDLER: OnceLock<()> = OnceLock::new();
-    HANDLER.get_or_init(|| {
-        let set = ctrlc::set_handler(|| {
-            if STOP.swap(true, Ordering::Relaxed) {
-                std::process::exit(130); // asked twice
-            }
-        });
-        if let Err(error) = set {
-            let _ = writeln!(io::stderr(), "usher: Ctrl-C will lose the results: {error}");
-        }
-    });
-    &STOP
-}
-
 impl Comparison {
     fn new(
         args: &Args,
         machine: &str,
+        headline: &Headline,
         points: &[Point],
         runs: &[Runs],
     ) -> Result<Comparison, Failure> {
         let some = runs.iter().flatten().flatten().next();
-        let metric = match (&args.metric, some) {
-            (Some(metric), _) => metric.clone(),
-            (None, Some(report)) => report.headline.clone(),
-            (None, None) => String::new(),
-        };
+        let metric = args.metric.clone();
+        let metric = metric.unwrap_or_else(|| headline.metric.clone());
         if let Some(report) = some.filter(|report| !report.metrics.contains_key(&metric)) {
             let names: Vec<&str> = report.metrics.keys().map(String::as_str).collect();
             let nearest = usher_sim::error::nearest(&metric, &names);
@@ -266,8 +253,8 @@ impl Comparison {
             schema: "usher-compare/1",
             machine: machine.into(),
             workload: args.what.workload.clone(),
+            higher_is_better: (metric == headline.metric).then_some(headline.higher_is_better),
             metric,
-            higher_is_better: some.is_some_and(|report| report.higher_is_better),
             runs: args.runs,
             noise_floor_pct: noise_floor(values.iter().step_by(nr)),
             partial: values.iter().flatten().any(Option::is_none),
@@ -277,14 +264,14 @@ impl Comparison {
     }
 
     fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
-        let better = if self.higher_is_better {
-            "higher"
-        } else {
-            "lower"
+        let better = match self.higher_is_better {
+            Some(true) => " (higher is better)",
+            Some(false) => " (lower is better)",
+            None => "",
         };
         writeln!(
             out,
-            "{} on {}: {} ({better} is better), {} runs with paired seeds\n",
+            "{} on {}: {}{better}, {} runs with paired seeds\n",
             self.workload, self.machine, self.metric, self.runs
         )?;
         let mut text = Text::new(&[
@@ -298,20 +285,20 @@ impl Comparison {
         ]);
         for cell in &self.cells {
             let interval = match (cell.effect_low, cell.effect_high) {
-                (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+                (Some(low), Some(high)) => format!("{} to {}", percent(low), percent(high)),
                 _ => String::new(),
             };
             let effect = match cell.effect {
-                Some(effect) if cell.distinguishable => format!("{:+.1} %", (effect - 1.0) * 100.0),
+                Some(effect) if cell.distinguishable => format!("{} %", percent(effect)),
                 Some(_) => "~".into(),
                 None => String::new(),
             };
             text.row([
                 cell.parameters.join(" "),
                 cell.policy.clone(),
-                short(cell.median),
-                short(cell.low),
-                short(cell.high),
+                cell.median.map_or(String::new(), short),
+                cell.low.map_or(String::new(), short),
+                cell.high.map_or(String::new(), short),
                 effect,
                 interval,
             ]);
@@ -352,9 +339,9 @@ impl Comparison {
                 c.parameters.join(" "),
                 c.policy,
                 c.n,
-                c.median,
-                c.low,
-                c.high,
+                number(c.median),
+                number(c.low),
+                number(c.high),
                 number(c.effect),
                 number(c.effect_low),
                 number(c.effect_high),
@@ -363,6 +350,11 @@ impl Comparison {
         }
         Ok(())
     }
+}
+
+/// A ratio as a change in per cent.
+fn percent(ratio: f64) -> String {
+    format!("{:+.1}", (ratio - 1.0) * 100.0)
 }
 
 fn column(runs: &Runs, metric: &str) -> Vec<Option<f64>> {
@@ -396,9 +388,9 @@ fn cell(
             .map(|(key, value)| format!("{key}={value}"))
             .collect(),
         n: values.len(),
-        median: summary.map_or(f64::NAN, |s| s.median),
-        low: summary.map_or(f64::NAN, |s| s.low),
-        high: summary.map_or(f64::NAN, |s| s.high),
+        median: summary.map(|s| s.median),
+        low: summary.map(|s| s.low),
+        high: summary.map(|s| s.high),
         effect: effect.map(|e| e.ratio),
         effect_low: effect.map(|e| e.low),
         effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
@@ -447,9 +439,7 @@ fn failed(args: &Args, points: &[Point], error: GridError) -> Failure {
     let (point, policy) = (&points[error.case / nr], &args.policies[error.case % nr]);
     let line = replay(args, point, policy, error.seed);
     let mut failure = Failure::from(error.error);
-    failure.error = failure
-        .error
-        .context(format!("a run failed; replay: {line}"));
+    failure.error = anyhow::anyhow!("a run failed: {:#}\nreplay: {line}", failure.error);
     failure
 }
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -18,6 +19,7 @@ use usher_sim::{Nanos, Options, Report, SimError, TaskId};
 
 use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
+use crate::interrupt;
 
 /// Simulate a workload on a machine under a policy
 #[derive(clap::Args, Debug)]
@@ -128,8 +130,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         tracer: tracer(args, &case)?,
         ..Options::default()
     };
-    let report = case.run(args.seed, options, |_| true)?;
-    if args.check_determinism && !same_again(&case, args.seed, &report)? {
+    let stop = interrupt::flag();
+    let report = case.run(args.seed, options, |_| !stop.load(Ordering::Relaxed))?;
+    if args.check_determinism && !report.partial && !same_again(&case, args.seed, &report)? {
         return Ok(Code::Other(5));
     }
     let mut out = anstream::stdout().lock();
@@ -141,7 +144,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Format::Table => write_table(&mut out, &report)?,
     }
     out.flush()?;
-    Ok(Code::Fine)
+    Ok(if report.partial {
+        interrupt::INTERRUPTED
+    } else {
+        Code::Fine
+    })
 }
 
 /// Runs the case once more and compares everything it reports.
@@ -174,13 +181,10 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         report.policy,
         report.seed,
         report.headline,
-        short(
-            report
-                .metrics
-                .get(&report.headline)
-                .copied()
-                .unwrap_or(f64::NAN)
-        ),
+        report
+            .metrics
+            .get(&report.headline)
+            .map_or("not reached".into(), |value| short(*value)),
     )?;
     let parameters: Vec<String> = report
         .parameters
@@ -232,6 +236,9 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{text}")?;
+    if report.partial {
+        writeln!(out, "interrupted: what was simulated until then")?;
+    }
     for limit in &report.limits {
         writeln!(out, "not modelled: {limit}")?;
     }
