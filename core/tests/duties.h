@@ -26,10 +26,8 @@ static void model_kick(u32 cid)
 /* The core said that cid is the caller's. */
 static s32 model_claimed(s32 cid)
 {
-	if (cid < 0)
-		model.outcome.refused++;
-	else
-		model.outcome.claims[cid]++;
+	if (cid >= 0)
+		model.outcome.spare[cid]--;
 	return cid;
 }
 
@@ -58,10 +56,8 @@ static bool duty_place(struct usher *u, struct usher_request *r)
 	struct usher_decision d = usher_place(u, r);
 
 	duty_rescue(u, r->waker);
-	if (!d.claimed) {
-		model.outcome.refused++;
+	if (!d.claimed)
 		return false;
-	}
 	model_claimed(d.cid);
 	model_push(&model.world->local[d.cid]);
 	model_kick(d.cid);

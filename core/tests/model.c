@@ -48,7 +48,7 @@ static void model_note_cleared(u64 *place, u64 cleared)
 	for (s = 0; s < model.u->nr_shards; s++)
 		for (bit = 0; bit < 64; bit++)
 			if (model.u->shards[s].word == place && cleared >> bit & 1)
-				model.outcome.cleared[model.u->shards[s].first + bit]++;
+				model.outcome.spare[model.u->shards[s].first + bit]++;
 }
 
 /* The checker has no answer yet: stops here, for good. */
@@ -101,16 +101,17 @@ static __attribute__((noipa)) u64 model_access(u32 step, u64 *place, u64 value)
 	return answer;
 }
 
-/* Two LLCs of two cids each, without siblings: enough for every pair of sides that a protocol has. */
-static void model_build(struct model_world *world, u32 nr_nodes)
+/* Two LLCs of two cids each at most, without siblings: enough for every pair of sides that a protocol has. */
+static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes)
 {
-	static const u32 cids[MODEL_CIDS] = { 0, 1, 2, 3 }, llcs[MODEL_CIDS] = { 0, 0, 1, 1 };
+	static const u32 cids[MODEL_CIDS] = { 0, 1, 2, 3 }, halves[MODEL_CIDS] = { 0, 0, 1, 1 };
 	static const u32 zeros[MODEL_CIDS], capacity[MODEL_CIDS] = { 1024, 1024, 1024, 1024 };
+	const u32 *llcs = nr_llcs == 1 ? zeros : halves;
 	static const u32 distance[4] = { 10, 20, 20, 10 };
 	struct usher_spec spec = {
 		.nr_cids = MODEL_CIDS,
-		.nr_shards = MODEL_LLCS,
-		.nr_llcs = MODEL_LLCS,
+		.nr_shards = nr_llcs,
+		.nr_llcs = nr_llcs,
 		.nr_nodes = nr_nodes,
 		.nr_cpu_ids = MODEL_CIDS,
 		.granularity = USHER_SHARD,
@@ -162,7 +163,7 @@ void MODEL_EXPORT(model_setup)(const struct model_scenario *scenario, struct mod
 {
 	u32 c;
 
-	model_build(world, scenario->nr_nodes);
+	model_build(world, scenario->nr_llcs, scenario->nr_nodes);
 	model_enter(world, true);
 	scenario->setup(model.u);
 	for (c = 0; c < MODEL_CIDS; c++)

@@ -31,10 +31,9 @@ struct model_world {
 
 /* How far an actor came, and what it did on the way. */
 struct model_outcome {
-	u32 claims[MODEL_CIDS];	 /* CPUs that the core said are the actor's */
-	u32 cleared[MODEL_CIDS]; /* idle bits that it cleared itself */
-	u32 waits[MODEL_CIDS];	 /* the CPU has nothing to run and waits for a kick */
-	u32 refused;		 /* searches that found nobody */
+	s32 spare[MODEL_CIDS]; /* idle bits that it cleared itself, less those that the core said it may have */
+	u32 waits[MODEL_CIDS]; /* the CPU has nothing to run and waits for a kick */
+	u32 refused;	       /* a search found nobody; of claim_against_claim */
 	u32 endless;
 };
 
@@ -59,6 +58,7 @@ static _Thread_local struct model model;
 
 struct model_scenario {
 	const char *name;
+	u32 nr_llcs;  /* 1: all cids in one; 2: cids 0 and 1 in one, 2 and 3 in the other */
 	u32 nr_nodes; /* 1: both LLCs in one node; 2: one each */
 	u32 nr_actors;
 	const char *actors[MODEL_ACTORS];

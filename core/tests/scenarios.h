@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The scenarios: who does what at the same time, and what must hold afterwards. cids 0 and 1 share an LLC, 2
- * and 3 the other. The names are those that the comments in core/src refer to.
+ * and 3 the other, unless all four share one. The names are those that the comments in core/src refer to.
  */
 #ifndef USHER_TESTS_SCENARIOS_H
 #define USHER_TESTS_SCENARIOS_H
@@ -40,9 +40,9 @@ static const char *rest_claims(const struct model_outcome *outcome, s32 self)
 	s32 c;
 
 	for (c = 0; c < MODEL_CIDS; c++) {
-		if (outcome->claims[c] > outcome->cleared[c])
+		if (outcome->spare[c] < 0)
 			return "an idle CPU was handed out twice";
-		if (c != self && outcome->claims[c] < outcome->cleared[c])
+		if (c != self && outcome->spare[c] > 0)
 			return "an idle CPU was taken out of the map and handed to nobody";
 	}
 	return NULL;
@@ -75,7 +75,7 @@ static const char *rest_work(struct usher *u, const struct model_outcome *outcom
 	struct model_world *world = model.world;
 	u32 c, l, waiting = 0;
 
-	for (l = 0; l < MODEL_LLCS; l++) {
+	for (l = 0; l < u->nr_llcs; l++) {
 		waiting += world->queued[l] > 0;
 		if (world->queued[l] && !(*u->llcs[l].backlog & u->llcs[l].backlog_bit))
 			return "a queue with a task in it is missing from the backlog";
@@ -152,19 +152,23 @@ static void claim_actor(struct usher *u, u32 index)
 {
 	struct usher_request r = { .wake = USHER_WAKE, .prev = 0, .nr_allowed = 4 };
 	struct usher_decision d;
+	s32 cid = USHER_NONE_IDLE;
 
 	switch (index) {
 	case 0:
 		usher_idle_exit(u, 0);
-		break;
+		return;
 	case 1:
-		model_claimed(usher_test_and_clear(u, 1) ? 1 : USHER_NONE_IDLE);
+		if (usher_test_and_clear(u, 1))
+			cid = 1;
 		break;
 	default:
 		r.waker = index;
 		d = usher_place(u, &r);
-		model_claimed(d.claimed ? (s32)d.cid : USHER_NONE_IDLE);
+		if (d.claimed)
+			cid = d.cid;
 	}
+	model.outcome.refused = model_claimed(cid) < 0;
 }
 
 static const char *claim_verdict(struct usher *u, const struct model_outcome *outcomes)
@@ -265,6 +269,23 @@ static void queue_actor(struct usher *u, u32 index)
 		break;
 	default:
 		duty_slice_end(u, 2);
+	}
+}
+
+/*
+ * fill_against_idle: the same without the third look, but cid 2 claims cid 1 for nothing as soon as it can.
+ */
+static void fill_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue(u, 0, 0);
+		break;
+	case 1:
+		duty_idle(u, 1);
+		break;
+	default:
+		duty_send(usher_test_and_clear(u, 1) ? 1 : USHER_NONE_IDLE);
 	}
 }
 
@@ -371,6 +392,8 @@ static void wake_actor(struct usher *u, u32 index)
 		duty_enqueue(u, 0, 0);
 }
 
+#define CLOCK_STEP (1000 * 4096ULL) /* some slices; a virtual time of LLC 0 */
+
 /*
  * clock_against_clock: two CPUs move a queue's clock with plain stores, a third reads it. Either may win; the
  * clock never shows anything else, and the next charge moves it on.
@@ -380,44 +403,46 @@ static void clock_actor(struct usher *u, u32 index)
 	u64 start = USHER_CLOCK_START;
 
 	if (index < 2)
-		usher_vtime_charge(u, start + (1 + index) * u->slice_ns * 4096, 0, 1000, 100);
+		usher_vtime_charge(u, start + (1 + index) * CLOCK_STEP, 0, 1000, 100);
 	else
 		usher_vtime_enter(u, start, 0);
 }
 
 static const char *clock_verdict(struct usher *u, const struct model_outcome *outcomes)
 {
-	u64 start = USHER_CLOCK_START, now = *u->llcs[0].vtime_now, later = start + 3 * u->slice_ns * 4096;
+	u64 start = USHER_CLOCK_START, now = *u->llcs[0].vtime_now, later = start + 3 * CLOCK_STEP;
 
 	(void)outcomes;
-	if (now != start + u->slice_ns * 4096 && now != start + 2 * u->slice_ns * 4096)
+	if (now != start + CLOCK_STEP && now != start + 2 * CLOCK_STEP)
 		return "the clock shows what nobody wrote";
 	usher_vtime_charge(u, later, 0, 1000, 100);
 	return *u->llcs[0].vtime_now == later ? NULL : "the clock stands still";
 }
 
 static const struct model_scenario model_scenarios[] = {
-	{ "claim_against_claim", 1, 4, { "owner 0", "claimer of 1", "waker 2", "waker 3" },
+	{ "claim_against_claim", 2, 1, 4, { "owner 0", "claimer of 1", "waker 2", "waker 3" },
 	  claim_setup, claim_actor, claim_verdict },
-	{ "claim_against_idle_again", 1, 4, { "sleeper 0", "waker 1", "claimer 2", "claimer 3" },
+	{ "claim_against_idle_again", 2, 1, 4, { "sleeper 0", "waker 1", "claimer 2", "claimer 3" },
 	  again_setup, again_actor, rest_by_cid },
-	{ "idle_against_retire", 1, 4, { "waker 0", "waker 1", "idler 2", "idler 3" },
+	{ "idle_against_retire", 2, 1, 4, { "waker 0", "waker 1", "idler 2", "idler 3" },
 	  retire_setup, retire_actor, rest_by_cid },
-	{ "look_against_retire", 1, 3, { "waker 0", "filler 1", "idler 2" },
+	{ "look_against_retire", 2, 1, 3, { "waker 0", "filler 1", "idler 2" },
 	  retire_setup, look_actor, rest_by_cid },
-	{ "idle_against_queue", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	{ "idle_against_queue", 1, 1, 3, { "filler 0", "idler 1", "passer-by 2" },
 	  queue_setup, queue_actor, rest_by_cid },
-	{ "two_tasks_against_retire", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	{ "fill_against_idle", 1, 1, 3, { "filler 0", "idler 1", "claimer 2" },
+	  queue_setup, fill_actor, rest_by_cid },
+	{ "two_tasks_against_retire", 1, 1, 3, { "filler 0", "idler 1", "passer-by 2" },
 	  queue_setup, two_tasks_actor, rest_by_cid },
-	{ "late_queue_against_idle", 1, 3, { "filler 0", "idler 1", "passer-by 2" },
+	{ "late_queue_against_idle", 1, 1, 3, { "filler 0", "idler 1", "passer-by 2" },
 	  queue_setup, late_actor, rest_by_cid },
-	{ "interrupt_against_idle", 1, 3, { "sleeper 0", "sleeper 1", "idler 2" },
+	{ "interrupt_against_idle", 1, 1, 3, { "sleeper 0", "sleeper 1", "idler 2" },
 	  interrupt_setup, interrupt_actor, rest_by_cid },
-	{ "take_against_look", 1, 4, { "filler 0", "sleeper 1", "sleeper 2", "pinned task's waker" },
+	{ "take_against_look", 2, 1, 4, { "filler 0", "sleeper 1", "sleeper 2", "pinned task's waker" },
 	  take_setup, take_actor, rest_by_cid },
-	{ "wake_against_idle", 2, 3, { "waker 0", "idler 1", "idler 2" },
+	{ "wake_against_idle", 2, 2, 3, { "waker 0", "idler 1", "idler 2" },
 	  empty_setup, wake_actor, rest_by_cid },
-	{ "clock_against_clock", 1, 3, { "charger 0", "charger 1", "reader 2" },
+	{ "clock_against_clock", 2, 1, 3, { "charger 0", "charger 1", "reader 2" },
 	  empty_setup, clock_actor, clock_verdict },
 	{ 0 },
 };

@@ -48,6 +48,19 @@ fn take_against_look() {
     check("take_against_look", 1_000_000);
 }
 
+// Goal: enqueue then look against mark idle then look: a task never waits beside an idle CPU, though the
+// backlog names the queue before it is filled, and somebody else claims the CPU meanwhile.
+#[test]
+fn fill_against_idle() {
+    check("fill_against_idle", 1_000_000_000);
+}
+
+// Goal: the same for a whole wakeup, with a CPU of its own LLC and one of another node going idle.
+#[test]
+fn wake_against_idle() {
+    check("wake_against_idle", 1_000_000_000);
+}
+
 // Goal: plain stores to a queue's clock lose at most an update.
 #[test]
 fn clock_against_clock() {

@@ -268,8 +268,11 @@ struct Reached {
     choice: Choice,
 }
 
+/// What does not hold, an order that leads there, and what was tried until then.
+type Wrong = (&'static str, String, Report);
+
 /// Tries every order. Fails with what does not hold and one of the shortest orders that lead there.
-pub(crate) fn explore(actors: &mut Actors) -> Result<Report, (String, String)> {
+pub(crate) fn explore(actors: &mut Actors) -> Result<Report, Wrong> {
     let mut machine = Machine::new(actors);
     // A cell taken for one actor's own turns out to be shared: what was skipped must be tried after all.
     loop {
@@ -280,7 +283,7 @@ pub(crate) fn explore(actors: &mut Actors) -> Result<Report, (String, String)> {
 }
 
 /// The same, as long as no cell is wanted by an actor that was not known to want it.
-fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, (String, String)>> {
+fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, Wrong>> {
     let mut report = Report {
         states: 0,
         interleavings: 0,
@@ -308,7 +311,8 @@ fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, (String
                 report.rests += 1;
                 report.interleavings = report.interleavings.saturating_add(reached.orders);
                 if let Some(wrong) = machine.verdict(&reached.state) {
-                    return Some(Err((wrong.to_owned(), schedule(&trail, index))));
+                    let schedule = schedule(&trail, index);
+                    return Some(Err((wrong, schedule, report)));
                 }
             }
             next.extend(choices.into_iter().map(|choice| Reached {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The border to `core/tests/model.c`.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, c_void, CStr};
 use std::marker::{PhantomData, PhantomPinned};
 
 /// `struct model_scenario`; only C looks inside.
@@ -17,8 +17,7 @@ const CIDS: usize = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Outcome {
-    claims: [u32; CIDS],
-    cleared: [u32; CIDS],
+    spare: [i32; CIDS],
     waits: [u32; CIDS],
     refused: u32,
     endless: u32,
@@ -37,6 +36,32 @@ macro_rules! builds {
         /// The checker's functions of one build.
         pub(crate) struct Api {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+        }
+
+        impl Api {
+            /// The functions that `symbol` finds under their names; `None` if it lacks one.
+            ///
+            /// # Safety
+            /// What `symbol` finds are these functions, for as long as the process lives.
+            pub(crate) unsafe fn from_symbols(
+                symbol: &mut dyn FnMut(&str) -> *const c_void,
+            ) -> Option<Self> {
+                Some(Self {
+                    $($name: {
+                        let found = symbol(stringify!($name));
+                        if found.is_null() {
+                            return None;
+                        }
+                        // SAFETY: it is not null, and the caller promises the rest.
+                        unsafe {
+                            std::mem::transmute::<
+                                *const c_void,
+                                unsafe extern "C" fn($($arg),*) $(-> $result)?,
+                            >(found)
+                        }
+                    },)*
+                })
+            }
         }
     };
 }

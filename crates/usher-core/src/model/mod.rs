@@ -24,6 +24,7 @@ mod actor;
 mod explore;
 mod ffi;
 
+use std::ffi::c_void;
 use std::fmt;
 
 pub use explore::Report;
@@ -47,11 +48,13 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
     /// The scenario's name.
-    pub scenario: String,
+    pub scenario: &'static str,
     /// What does not hold.
-    pub property: String,
+    pub property: &'static str,
     /// The order, for [`Scenario::replay`].
     pub schedule: String,
+    /// What was tried until then.
+    pub report: Report,
 }
 
 impl fmt::Display for Failure {
@@ -81,6 +84,21 @@ impl Build {
     /// The core as it is.
     pub fn real() -> Self {
         Self { api: &ffi::REAL }
+    }
+
+    /// Another copy of the core and its scenarios: `core/tests/model.c`, compiled with another
+    /// `USHER_PREFIX` and loaded. `symbol` is asked for the address of `bytes`, `setup` and so on, which
+    /// C calls `usher_<prefix>_model_bytes` and so on; null: there is none. `None` if one is missing.
+    ///
+    /// # Safety
+    /// What `symbol` finds are the functions of `core/tests/model.c` in the version that this crate was
+    /// built with, and they stay loaded.
+    pub unsafe fn from_symbols(symbol: &mut dyn FnMut(&str) -> *const c_void) -> Option<Self> {
+        // SAFETY: promised by the caller.
+        let api = unsafe { Api::from_symbols(symbol)? };
+        Some(Self {
+            api: Box::leak(Box::new(api)),
+        })
     }
 
     /// All scenarios, in the order of the list.
@@ -123,10 +141,11 @@ impl Scenario {
     /// One of the shortest orders after which a property does not hold.
     pub fn explore(&self) -> Result<Report, Failure> {
         explore::explore(&mut Actors::new(self.build.api, self.handle)).map_err(
-            |(why, schedule)| Failure {
-                scenario: self.name().to_owned(),
+            |(why, schedule, report)| Failure {
+                scenario: self.name(),
                 property: why,
                 schedule,
+                report,
             },
         )
     }

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Goal: the interleaving checker would notice if a line of the protocols were wrong. Method: copies of
+//! the core in each of which one line is missing, weaker, or in the wrong place. Each is compiled with the
+//! checker's environment, loaded, and put through the scenarios; one of them must fail. So must no scenario on a copy
+//! without a change, or the table below would mean nothing.
+//!
+//! `make mutants` runs it.
+
+use std::ffi::{c_void, CStr, CString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use usher_core::model::{Build, Failure};
+
+/// One change to the core's sources.
+struct Mutant {
+    name: &'static str,
+    /// What the line is there for.
+    breaks: &'static str,
+    file: &'static str,
+    was: &'static str,
+    is: &'static str,
+}
+
+/// The scenarios that mutants go through; the order is that of the search for a failure.
+const SCENARIOS: &[&str] = &[
+    "claim_against_claim",
+    "claim_against_idle_again",
+    "take_against_look",
+    "fill_against_idle",
+    "look_against_retire",
+    "idle_against_retire",
+    "wake_against_idle",
+];
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "claim-unchecked",
+        breaks: "who clears a bit owns the CPU only if it was set",
+        file: "idle.c",
+        was: "\treturn env_fetch_and(u, shard->word, ~mask) & mask;",
+        is: "\tenv_fetch_and(u, shard->word, ~mask);\n\treturn true;",
+    },
+    Mutant {
+        name: "claim-not-atomic",
+        breaks: "a claim is one atomic, not a load and a store",
+        file: "idle.c",
+        was: "\treturn env_fetch_and(u, shard->word, ~mask) & mask;",
+        is: "\tu64 old = env_read(u, shard->word);\n\n\tenv_write(u, shard->word, old & ~mask);\n\treturn old & mask;",
+    },
+    Mutant {
+        name: "publish-no-summary",
+        breaks: "a CPU going idle names its shard in the summary",
+        file: "idle.c",
+        was: "\tif (!(env_read(u, shard->summary) & shard->summary_bit))\n\t\tenv_fetch_or(u, shard->summary, shard->summary_bit);\n\tif (!usher_work",
+        is: "\tif (!usher_work",
+    },
+    Mutant {
+        name: "publish-summary-first",
+        breaks: "the idle bit is set before the summary is looked at",
+        file: "idle.c",
+        was: "\tenv_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));\n\tif (!(env_read(u, shard->summary) & shard->summary_bit))\n\t\tenv_fetch_or(u, shard->summary, shard->summary_bit);\n",
+        is: "\tif (!(env_read(u, shard->summary) & shard->summary_bit))\n\t\tenv_fetch_or(u, shard->summary, shard->summary_bit);\n\tenv_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));\n",
+    },
+    Mutant {
+        name: "idle-look-first",
+        breaks: "mark idle, then look for work",
+        file: "idle.c",
+        was: "\tenv_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));\n",
+        is: "\tif (!usher_work_in_reach(u, cid)) {\n\t\tenv_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));\n\t\tif (!(env_read(u, shard->summary) & shard->summary_bit))\n\t\t\tenv_fetch_or(u, shard->summary, shard->summary_bit);\n\t\treturn false;\n\t}\n\tenv_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));\n",
+    },
+    Mutant {
+        name: "idle-no-look",
+        breaks: "a CPU that marked itself idle looks for work",
+        file: "idle.c",
+        was: "\tif (!usher_work_in_reach(u, cid))\n\t\treturn false;\n",
+        is: "\treturn false;\n",
+    },
+    Mutant {
+        name: "again-no-publish",
+        breaks: "a CPU claimed for nothing goes back into the map",
+        file: "idle.c",
+        was: "\tenv_count(u, cid, USHER_EV_IDLE_REENTERED);\n\treturn usher_idle_publish(u, cid);",
+        is: "\tenv_count(u, cid, USHER_EV_IDLE_REENTERED);\n\treturn usher_work_in_reach(u, cid);",
+    },
+    Mutant {
+        name: "exit-no-poke",
+        breaks: "a CPU claimed for one task that runs another passes the errand on",
+        file: "idle.c",
+        was: "\tif (!usher_test_and_clear(u, cid))\n\t\tu->cpus[cid].poke = 1;",
+        is: "\tusher_test_and_clear(u, cid);",
+    },
+    Mutant {
+        name: "exit-keeps-bit",
+        breaks: "a CPU that runs something takes itself out of the map",
+        file: "idle.c",
+        was: "\tif (!usher_test_and_clear(u, cid))\n\t\tu->cpus[cid].poke = 1;",
+        is: "\tu->cpus[cid].poke = 1;",
+    },
+    Mutant {
+        name: "retire-no-second-look",
+        breaks: "who cleared a summary bit looks at the shard again",
+        file: "idle.c",
+        was: "\tif (!usher_shard_idle(u, shard))\n\t\treturn false;\n\tenv_fetch_or(u, shard->summary, shard->summary_bit);",
+        is: "\treturn false;",
+    },
+    Mutant {
+        name: "retire-look-first",
+        breaks: "clear the summary bit, then look again",
+        file: "idle.c",
+        was: "\tenv_fetch_and(u, shard->summary, ~shard->summary_bit);\n\tenv_count(u, self, USHER_EV_SUMMARY_RETIRED);\n\tif (!usher_shard_idle(u, shard))\n\t\treturn false;",
+        is: "\tif (!usher_shard_idle(u, shard)) {\n\t\tenv_fetch_and(u, shard->summary, ~shard->summary_bit);\n\t\treturn false;\n\t}\n\tenv_count(u, self, USHER_EV_SUMMARY_RETIRED);",
+    },
+    Mutant {
+        name: "retire-no-poke",
+        breaks: "who hid an idle CPU for a moment looks on behalf of others",
+        file: "idle.c",
+        was: "\tenv_fetch_or(u, shard->summary, shard->summary_bit);\n\tu->cpus[self].poke = 1;",
+        is: "\tenv_fetch_or(u, shard->summary, shard->summary_bit);",
+    },
+    Mutant {
+        name: "fill-no-backlog",
+        breaks: "a filled queue is announced",
+        file: "queue.c",
+        was: "\tif (!(env_read(u, l->backlog) & l->backlog_bit))\n\t\tenv_fetch_or(u, l->backlog, l->backlog_bit);",
+        is: "",
+    },
+    Mutant {
+        name: "fill-no-barrier",
+        breaks: "the task is in the queue before the filler looks for an idle CPU",
+        file: "queue.c",
+        was: "\tenv_barrier(u);\n",
+        is: "",
+    },
+    Mutant {
+        name: "backlog-no-second-look",
+        breaks: "who cleared a backlog bit looks at the queue again",
+        file: "queue.c",
+        was: "\tif (!env_queued(u, llc))\n\t\treturn false;\n\tenv_fetch_or(u, l->backlog, l->backlog_bit);",
+        is: "\treturn false;",
+    },
+    Mutant {
+        name: "rescue-forgets",
+        breaks: "a rescue sends an idle CPU to the queues",
+        file: "place.c",
+        was: "\tu->cpus[self].poke = 0;\n",
+        is: "\tu->cpus[self].poke = 0;\n\treturn USHER_NONE_IDLE;\n",
+    },
+];
+
+fn core_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core")
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the temporary directory is writable");
+    for entry in fs::read_dir(from).expect("the core's sources are there") {
+        let entry = entry.expect("it can be listed");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).expect("it can be copied");
+        }
+    }
+}
+
+/// Makes the change; the line must be there exactly once, or the mutant is out of date.
+fn mutate(core: &Path, mutant: &Mutant) {
+    let path = core.join("src").join(mutant.file);
+    let text = fs::read_to_string(&path).expect("the source is there");
+    let times = text.matches(mutant.was).count();
+    assert_eq!(
+        times, 1,
+        "mutant {}: core/src/{} has its line {times} times; bring it up to date:\n{}",
+        mutant.name, mutant.file, mutant.was
+    );
+    let text = text.replacen(mutant.was, mutant.is, 1);
+    fs::write(&path, text).expect("the copy is writable");
+}
+
+/// Compiles the checker's side of a copy of the core and loads it.
+fn build(core: &Path) -> Build {
+    let library = core.join("mutant.so");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(&compiler)
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-fPIC",
+            "-shared",
+            "-w",
+            "-DUSHER_PREFIX=mutant",
+        ])
+        .arg("-DUSHER_ENV=\"model.h\"")
+        .arg("-I")
+        .arg(core.join("env"))
+        .arg(core.join("tests/model.c"))
+        .arg("-o")
+        .arg(&library)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler:?} does not run: {error}"));
+    assert!(
+        output.status.success(),
+        "the mutant does not compile:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let path = CString::new(library.into_os_string().into_encoded_bytes()).expect("no NUL");
+    // SAFETY: the library has no constructors; RTLD_LOCAL keeps mutants apart; it is never closed.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null(), "{}", last_error());
+    let mut symbol = |name: &str| -> *const c_void {
+        let name = CString::new(format!("usher_mutant_model_{name}")).expect("no NUL");
+        // SAFETY: the handle is open.
+        unsafe { libc::dlsym(handle, name.as_ptr()) }
+    };
+    // SAFETY: the library is this very version of core/tests/model.c, and stays loaded.
+    unsafe { Build::from_symbols(&mut symbol) }.expect("model.c exports them all")
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror() gives a string or null, valid until the next call.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() {
+            return "no error".into();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+/// The first failure.
+fn check(build: &Build) -> Option<Failure> {
+    SCENARIOS.iter().find_map(|name| {
+        let scenario = build.scenario(name).expect("the scenario is listed");
+        scenario.explore().err()
+    })
+}
+
+#[test]
+#[ignore = "compiles the core many times; make mutants"]
+fn every_mutant_is_caught() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let control = dir.path().join("control");
+    copy(&core_dir(), &control);
+    if let Some(failure) = check(&build(&control)) {
+        panic!("the core as it is fails:\n{failure}");
+    }
+    println!(
+        "{:<23} {:<25} {:>9} {:>14}  what it breaks, and what then happens",
+        "mutant", "caught by", "states", "orders tried"
+    );
+    let mut caught = 0;
+    for mutant in MUTANTS {
+        let copied = dir.path().join(mutant.name);
+        copy(&core_dir(), &copied);
+        mutate(&copied, mutant);
+        match check(&build(&copied)) {
+            Some(failure) => {
+                caught += 1;
+                println!(
+                    "{:<23} {:<25} {:>9} {:>14.3e}  {}: {}",
+                    mutant.name,
+                    failure.scenario,
+                    failure.report.states,
+                    failure.report.interleavings as f64,
+                    mutant.breaks,
+                    failure.property,
+                );
+            }
+            None => println!("{:<23} NOT CAUGHT: {}", mutant.name, mutant.breaks),
+        }
+    }
+    println!("{caught} of {} mutants caught", MUTANTS.len());
+    assert_eq!(caught, MUTANTS.len(), "a mutant survived");
+}
