@@ -160,6 +160,9 @@ environments! {
         (*mut Usher, u64, u32) -> u64;
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
+    vtime_due = usher_native_vtime_due | usher_traced_vtime_due:
+        (*mut Usher, u64, u64, u32) -> bool;
+    balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
     pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
         (*mut Usher, *const Query, u32) -> i32;

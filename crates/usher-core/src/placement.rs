@@ -336,6 +336,22 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, llc, ran_ns, weight) })
     }
 
+    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended.
+    pub fn vtime_due(&mut self, v: Vtime, first: Vtime, llc: Llc) -> bool {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc) }
+    }
+
+    /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it
+    /// should take from there. Looks at one LLC a time.
+    pub fn balance(&mut self, cid: Cid) -> Option<Llc> {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        let llc = unsafe { (self.api.balance)(self.u, cid) };
+        u32::try_from(llc).ok().map(Llc)
+    }
+
     /// The clock of the queue of `llc`. Never traced.
     pub fn clock(&self, llc: Llc) -> Vtime {
         let llc = self.llc(llc);
