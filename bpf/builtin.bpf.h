@@ -60,7 +60,7 @@ static __always_inline void builtin_late_look(struct usher __arena *u, u32 cid)
 /* After the kernel marked the CPU idle. */
 static __always_inline void builtin_update_idle(struct usher __arena *u, s32 cpu, u32 cid, bool idle)
 {
-	if (idle && usher_work_in_reach(u, cid) && scx_bpf_test_and_clear_cpu_idle(cpu))
+	if (idle && usher_work_in_reach(u) && scx_bpf_test_and_clear_cpu_idle(cpu))
 		kick(u, cid, cid);
 }
 

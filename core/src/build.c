@@ -45,7 +45,7 @@ static bool usher_new_domain(const struct usher_spec *spec, u32 last, u32 cid)
 	}
 }
 
-/* Where every shard's idle bits go: word index (lines of 8) and shift. Returns the number of words. */
+/* Where every shard's idle bits go: the word and the lowest bit. Returns the number of words, lines of 8. */
 static u64 usher_pack_words(const struct usher_spec *spec, const u32 *first, struct usher_shard *shards,
 			    u64 *words)
 {
@@ -85,13 +85,13 @@ static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, co
 		struct usher_shard *shard = &u->shards[s];
 		u32 nr = first[s + 1] - first[s], start = first[s];
 
-		shard->first = first[s];
-		shard->valid = nr == 64 ? ~0ULL : (1ULL << nr) - 1;
+		shard->base = first[s] - shard->shift;
+		shard->valid = (nr == 64 ? ~0ULL : (1ULL << nr) - 1) << shard->shift;
 		shard->llc = spec->llc[first[s]];
 		shard->node = spec->node[first[s]];
 		shard->smt = 1;
 		for (c = first[s]; c < first[s + 1]; c++) {
-			u32 bit = c - first[s], width;
+			u32 bit = c - shard->base, width;
 
 			u->cids[c].bit = bit;
 			shard->tier[usher_tier(spec, c)] |= 1ULL << bit;
@@ -101,7 +101,7 @@ static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, co
 			}
 			width = c - start + 1;
 			if (width > 1 && width <= USHER_MAX_SMT)
-				shard->wider[width - 2] |= 1ULL << (start - first[s]);
+				shard->wider[width - 2] |= 1ULL << (start - shard->base);
 			if (width > shard->smt)
 				shard->smt = width;
 		}
@@ -242,7 +242,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	struct usher dummy = { 0 }, *u = usher_take(&bump, sizeof(*u));
 	u32 first[USHER_MAX_CIDS + 1];
 	u64 *words, *clocks;
-	u32 n, c, s = 0;
+	u32 n, c, s = 0, nr_summaries = 0, nr_backlogs = 0;
 
 	for (c = 0; c < spec->nr_cids; c++)
 		if (c == 0 || spec->shard[c] != spec->shard[c - 1])
@@ -255,6 +255,9 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->llcs = usher_take(&bump, spec->nr_llcs * sizeof(*u->llcs));
 	u->nodes = usher_take(&bump, spec->nr_nodes * sizeof(*u->nodes));
 	u->cid_of_cpu = usher_take(&bump, spec->nr_cpu_ids * sizeof(*u->cid_of_cpu));
+	/* A node has a word for every 64 shards, or LLCs, or part of them. */
+	u->summaries = usher_take(&bump, (spec->nr_nodes + spec->nr_shards / 64) * sizeof(*u->summaries));
+	u->backlogs = usher_take(&bump, (spec->nr_nodes + spec->nr_llcs / 64) * sizeof(*u->backlogs));
 	for (n = 0; n < spec->nr_nodes; n++) {
 		u32 shards = (usher_count_in_node(spec, spec->shard, n) + 63) / 64;
 		u32 llcs = (usher_count_in_node(spec, spec->llc, n) + 63) / 64;
@@ -262,11 +265,15 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 		u64 *summary = usher_take(&bump, shards * sizeof(u64));
 		u64 *backlog = usher_take(&bump, llcs * sizeof(u64));
 
-		if (mem) {
-			u->nodes[n].order = order;
-			u->nodes[n].summary = summary;
-			u->nodes[n].backlog = backlog;
-		}
+		if (!mem)
+			continue;
+		u->nodes[n].order = order;
+		u->nodes[n].summary = summary;
+		u->nodes[n].backlog = backlog;
+		for (c = 0; c < shards; c++)
+			u->summaries[nr_summaries++] = summary + c;
+		for (c = 0; c < llcs; c++)
+			u->backlogs[nr_backlogs++] = backlog + c;
 	}
 	clocks = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
 	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));
@@ -285,6 +292,8 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->nr_shards = spec->nr_shards;
 	u->nr_llcs = spec->nr_llcs;
 	u->nr_nodes = spec->nr_nodes;
+	u->nr_summaries = nr_summaries;
+	u->nr_backlogs = nr_backlogs;
 	u->nr_cpu_ids = spec->nr_cpu_ids;
 	u->granularity = spec->granularity;
 	u->core_probes = spec->core_probes;

@@ -29,10 +29,10 @@
 
 #include "../include/usher/usher.h"
 
-/* The idle bits of a shard; bit 0 is its first cid. */
+/* The idle bits of a shard, as bits of its word. */
 USHER_FN u64 usher_shard_idle(struct usher USHER_MEM *u, struct usher_shard USHER_MEM *shard)
 {
-	return (env_read(u, shard->word) >> shard->shift) & shard->valid;
+	return env_read(u, shard->word) & shard->valid;
 }
 
 /* Of the idle bits given, the first threads of cores that are wholly idle. */
@@ -71,13 +71,13 @@ USHER_FN u64 usher_set_word(const struct usher_set USHER_MEM *set, u32 w)
 /* The cids of a set that fall into a shard, as bits of its word. */
 USHER_FN u64 usher_set_bits(const struct usher_set USHER_MEM *set, struct usher_shard USHER_MEM *shard)
 {
-	u32 word = shard->first / 64;
-	u32 shift = shard->first % 64;
+	u32 first = shard->base + shard->shift;
+	u32 word = first / 64, shift = first % 64;
 	u64 bits = usher_set_word(set, word) >> shift;
 
 	if (shift)
 		bits |= usher_set_word(set, word + 1) << (64 - shift);
-	return bits & shard->valid;
+	return (bits << (shard->shift & 63)) & shard->valid;
 }
 
 USHER_FN bool usher_set_has(const struct usher_set USHER_MEM *set, u32 cid)
@@ -104,20 +104,20 @@ USHER_FN u64 usher_query_bits(const struct usher_query *q, struct usher_shard US
 	return bits;
 }
 
-/* The lowest set bit at or above start, else the lowest: spreads searchers with different starts. */
-USHER_FN u32 usher_first_from(u64 bits, u32 start)
+/* The lowest set bit at or above start, else the lowest, as a mask: spreads searchers with different starts. */
+USHER_FN u64 usher_first_from(u64 bits, u32 start)
 {
 	u64 above = bits & (~0ULL << (start & 63));
 
-	return env_lowest(above ? above : bits);
+	if (above)
+		bits = above;
+	return bits & (~bits + 1);
 }
 
-/* Makes a CPU the caller's own. Its bit must be looked at before: a miss is an atomic for nothing. */
-USHER_FN bool usher_claim_bit(struct usher USHER_MEM *u, struct usher_shard USHER_MEM *shard, u32 bit)
+/* Makes the CPU of this one bit the caller's own. Look at the bit before: a miss is an atomic for nothing. */
+USHER_FN bool usher_claim_bit(struct usher USHER_MEM *u, struct usher_shard USHER_MEM *shard, u64 bit)
 {
-	u64 mask = 1ULL << ((bit + shard->shift) & 63);
-
-	return env_fetch_and(u, shard->word, ~mask) & mask;
+	return env_fetch_and(u, shard->word, ~bit) & bit;
 }
 
 /* The node-aware call "test and clear": true if cid was idle and is now the caller's. */
@@ -128,39 +128,42 @@ USHER_FN bool usher_test_and_clear(struct usher USHER_MEM *u, u32 cid)
 
 	if (!(usher_shard_idle(u, shard) >> (c->bit & 63) & 1))
 		return false;
-	return usher_claim_bit(u, shard, c->bit);
+	return usher_claim_bit(u, shard, 1ULL << (c->bit & 63));
 }
 
-/* Somebody waits in a queue that cid could serve. Pairs with usher_queue_fill(). Test: idle_against_queue. */
-USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u, u32 cid)
+/* Somebody waits in some queue. Pairs with usher_queue_fill(). Test: idle_against_queue. */
+USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u)
 {
-	struct usher_node USHER_MEM *own = &u->nodes[u->cids[cid].node];
-	u32 i, w;
+	u32 i;
 
-	for (i = 0; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
-		struct usher_node USHER_MEM *node = &u->nodes[own->order[i]];
-
-		for (w = 0; w * 64 < node->nr_llcs && env_again(u); w = env_next(u, w))
-			if (env_read(u, &node->backlog[w]))
-				return true;
-	}
+	for (i = 0; i < u->nr_backlogs && env_again(u); i = env_next(u, i))
+		if (env_read(u, u->backlogs[i]))
+			return true;
 	return false;
 }
 
 /*
  * Publishes the idle bit before the summary; pairs with the look-again in usher_summary_retire().
- * Then looks for work; pairs with usher_queue_fill(), which publishes work before it looks for idle CPUs.
- * Tests: idle_against_retire, idle_against_queue.
+ * Test: idle_against_retire.
  */
-USHER_FN bool usher_idle_publish(struct usher USHER_MEM *u, u32 cid)
+USHER_FN void usher_idle_publish(struct usher USHER_MEM *u, u32 cid)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
 
-	env_fetch_or(u, shard->word, 1ULL << ((c->bit + shard->shift) & 63));
+	env_fetch_or(u, shard->word, 1ULL << (c->bit & 63));
 	if (!(env_read(u, shard->summary) & shard->summary_bit))
 		env_fetch_or(u, shard->summary, shard->summary_bit);
-	if (!usher_work_in_reach(u, cid))
+}
+
+/*
+ * Publishes the CPU, then looks for work; pairs with usher_queue_fill(), which publishes work before it looks for
+ * idle CPUs. Test: idle_against_queue.
+ */
+USHER_FN bool usher_idle_look(struct usher USHER_MEM *u, u32 cid)
+{
+	usher_idle_publish(u, cid);
+	if (!usher_work_in_reach(u))
 		return false;
 	env_count(u, cid, USHER_EV_IDLE_SAW_WORK);
 	return true;
@@ -175,7 +178,7 @@ USHER_FN bool usher_idle_enter(struct usher USHER_MEM *u, u32 cid)
 	if (u->cpus[cid].idle)
 		return false;
 	u->cpus[cid].idle = 1;
-	return usher_idle_publish(u, cid);
+	return usher_idle_look(u, cid);
 }
 
 /* cid was idle, was woken, found nothing to run and stays idle: give back what a claimer took. */
@@ -188,7 +191,7 @@ USHER_FN bool usher_idle_again(struct usher USHER_MEM *u, u32 cid)
 	if (usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1)
 		return false;
 	env_count(u, cid, USHER_EV_IDLE_REENTERED);
-	return usher_idle_publish(u, cid);
+	return usher_idle_look(u, cid);
 }
 
 /*
@@ -244,12 +247,36 @@ USHER_UNIT s32 usher_search_shard(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 	if (q->allowed || q->tiers)
 		idle &= usher_query_bits(q, shard);
 	for (i = 0; i < 64 && idle && env_again(u); i = env_next(u, i)) {
-		u32 bit = usher_first_from(idle, start);
+		u64 bit = usher_first_from(idle, start);
 
 		if (usher_claim_bit(u, shard, bit))
-			return shard->first + bit;
+			return (s32)(shard->base + env_lowest(bit));
 		env_count(u, q->self, USHER_EV_CLAIM_LOST);
-		idle &= ~(1ULL << bit);
+		idle &= ~bit;
+	}
+	return USHER_NONE_IDLE;
+}
+
+/* The shards of the LLC behind this one, in a circle. */
+USHER_FN s32 usher_search_siblings(struct usher USHER_MEM *u, struct usher_search *s, u32 own)
+{
+	struct usher_llc USHER_MEM *llc = &u->llcs[u->shards[own].llc];
+	u32 index = own, i;
+
+	for (i = 1; i < llc->nr_shards && env_again(u); i = env_next(u, i)) {
+		struct usher_shard USHER_MEM *shard;
+		u64 idle;
+
+		if (++index == llc->first_shard + llc->nr_shards)
+			index = llc->first_shard;
+		shard = &u->shards[index];
+		idle = usher_shard_idle(u, shard);
+		if (idle) {
+			s32 cid = usher_search_shard(u, s, shard, idle, 0);
+
+			if (cid >= 0)
+				return cid;
+		}
 	}
 	return USHER_NONE_IDLE;
 }
@@ -258,24 +285,16 @@ USHER_UNIT s32 usher_search_shard(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 USHER_UNIT s32 usher_search_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR)
 {
 	struct usher_cid USHER_MEM *from = &u->cids[s->q.from];
-	struct usher_llc USHER_MEM *llc = &u->llcs[from->llc];
-	u32 index = from->shard, start = from->bit, i;
+	struct usher_shard USHER_MEM *shard = &u->shards[from->shard];
+	u64 idle = usher_shard_idle(u, shard);
 
-	for (i = 0; i < llc->nr_shards && env_again(u); i = env_next(u, i)) {
-		struct usher_shard USHER_MEM *shard = &u->shards[index];
-		u64 idle = usher_shard_idle(u, shard);
+	if (idle) {
+		s32 cid = usher_search_shard(u, s, shard, idle, from->bit);
 
-		if (idle) {
-			s32 cid = usher_search_shard(u, s, shard, idle, start);
-
-			if (cid >= 0)
-				return cid;
-		}
-		start = 0;
-		if (++index == llc->first_shard + llc->nr_shards)
-			index = llc->first_shard;
+		if (cid >= 0)
+			return cid;
 	}
-	return USHER_NONE_IDLE;
+	return usher_search_siblings(u, s, from->shard);
 }
 
 /*

@@ -48,7 +48,7 @@ USHER_COLD s32 usher_any_in_node(struct usher USHER_MEM *u, const struct usher_q
 
 		if (bits) {
 			me->rotor = index + 1;
-			return shard->first + env_lowest(bits);
+			return (s32)(shard->base + env_lowest(bits));
 		}
 	}
 	return USHER_EMPTY_SET;
@@ -108,11 +108,12 @@ USHER_COLD s32 usher_idle_set_node(struct usher USHER_MEM *u, u32 node, bool cor
 	for (i = 0; i < u->nodes[node].nr_shards && env_again(u); i = env_next(u, i)) {
 		struct usher_shard USHER_MEM *shard = &u->shards[u->nodes[node].first_shard + i];
 		u64 idle = usher_shard_idle(u, shard);
-		u32 word = shard->first / 64, shift = shard->first % 64;
+		u32 first = shard->base + shard->shift, word = first / 64, shift = first % 64;
 
 		if (cores)
 			idle = usher_shard_threads(shard, usher_shard_cores(shard, idle));
 		n += env_ones(idle);
+		idle >>= shard->shift & 63;
 		set->word[word & (USHER_MAX_WORDS - 1)] |= idle << shift;
 		if (shift)
 			set->word[(word + 1) & (USHER_MAX_WORDS - 1)] |= idle >> (64 - shift);

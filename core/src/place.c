@@ -66,15 +66,11 @@ USHER_FN s32 usher_place_from(struct usher USHER_MEM *u, const struct usher_requ
 /* By the summaries, which may name a shard where nobody is idle any more, but pass over none for long. */
 USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
 {
-	u32 i, w;
+	u32 i;
 
-	for (i = 0; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
-		struct usher_node USHER_MEM *node = &u->nodes[i];
-
-		for (w = 0; w * 64 < node->nr_shards && env_again(u); w = env_next(u, w))
-			if (env_read(u, &node->summary[w]))
-				return true;
-	}
+	for (i = 0; i < u->nr_summaries && env_again(u); i = env_next(u, i))
+		if (env_read(u, u->summaries[i]))
+			return true;
 	return false;
 }
 
@@ -92,7 +88,7 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 	/* 3. prev's whole core. */
 	if (prev_idle && (idle & c->core) == c->core) {
 		*reason = USHER_PREV_CORE;
-		if (usher_claim_bit(u, shard, c->bit))
+		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
 			return s->q.from;
 		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
 		prev_idle = false;
@@ -123,7 +119,7 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 	/* 6. prev beside a busy sibling. */
 	if (prev_idle) {
 		*reason = USHER_PREV;
-		if (usher_claim_bit(u, shard, c->bit))
+		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
 			return s->q.from;
 		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
 	}
@@ -261,7 +257,7 @@ USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 	if (!u->cpus[self].poke)
 		return USHER_NONE_IDLE;
 	u->cpus[self].poke = 0;
-	if (!usher_work_in_reach(u, self))
+	if (!usher_work_in_reach(u))
 		return USHER_NONE_IDLE;
 	cid = usher_look(u, &q);
 	if (cid >= 0)

@@ -12,7 +12,7 @@
  * No task waits beside an idle CPU, because both sides publish first and look afterwards:
  *
  *   usher_queue_fill() then usher_look()     publish the task; barrier; look for an idle CPU
- *   usher_idle_publish()                     publish the CPU;  barrier; look for a task
+ *   usher_idle_look()                        publish the CPU;  barrier; look for a task
  *
  * In a kernel a task put into a queue by ops.enqueue() arrives there only after the callback has returned.
  * A CPU may look in between, find the queue empty and retire its bit. So the filling CPU remembers the queue

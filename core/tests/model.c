@@ -48,7 +48,7 @@ static void model_note_cleared(u64 *place, u64 cleared)
 	for (s = 0; s < model.u->nr_shards; s++)
 		for (bit = 0; bit < 64; bit++)
 			if (model.u->shards[s].word == place && cleared >> bit & 1)
-				model.outcome.spare[model.u->shards[s].first + bit]++;
+				model.outcome.spare[model.u->shards[s].base + bit]++;
 }
 
 /* The checker has no answer yet: stops here, for good. */

@@ -88,28 +88,32 @@ struct usher_cid {
 	u32 shard;
 	u32 llc;
 	u32 node;
-	u32 bit; /* of this cid in its shard's word */
+	u32 bit; /* of this cid in its word */
 	u32 tier;
-	u64 core;     /* this cid and its siblings, as bits of the shard's word */
+	u64 core;     /* this cid and its siblings, as bits of the word */
 	u32 capacity;
 	u32 unused;
 };
 
-/* Read-only, per shard: at most 64 cids of one LLC, cut at core boundaries. */
+/*
+ * Read-only, per shard: at most 64 cids of one LLC, cut at core boundaries. All masks are bits of its word, which it
+ * may share with other shards (see build.c). What every search reads stands first.
+ */
 struct usher_shard {
-	u64 USHER_MEM *word; /* where the idle bits are ... */
-	u32 shift;	     /* ... and from which bit on */
-	u32 first;	     /* cid of bit 0 */
-	u64 valid;	     /* as many low bits as there are cids */
+	u64 USHER_MEM *word; /* where the idle bits are */
+	u64 valid;	     /* ... and which of them are this shard's */
 	u64 first_thread;    /* the first thread of every core */
-	u64 wider[USHER_MAX_SMT - 1]; /* [k]: first threads of cores with more than k + 1 threads */
-	u64 tier[USHER_MAX_TIERS];    /* the cids of each tier */
-	u64 USHER_MEM *summary;	      /* the word of the node's summary with this shard's bit */
+	u32 base;	     /* cid of bit 0 of the word, modulo 2^32 */
+	u32 shift;	     /* the lowest bit of valid */
+	u64 USHER_MEM *summary; /* the word of the node's summary with this shard's bit */
 	u64 summary_bit;
+	u32 smt; /* threads of the widest core */
 	u32 llc;
 	u32 node;
-	u32 smt; /* threads of the widest core */
 	u32 unused;
+	u64 wider[USHER_MAX_SMT - 1]; /* [k]: first threads of cores with more than k + 1 threads */
+	u64 unused2;
+	u64 tier[USHER_MAX_TIERS];    /* the cids of each tier */
 };
 
 /* Read-only, per LLC. */
@@ -156,6 +160,9 @@ struct usher {
 	struct usher_node USHER_MEM *nodes;
 	struct usher_cpu USHER_MEM *cpus;
 	s32 USHER_MEM *cid_of_cpu; /* nr_cpu_ids entries, -1 for a CPU without a cid */
+	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary, */
+	u64 USHER_MEM *USHER_MEM *backlogs;  /* ... and of its backlog */
+	u32 nr_summaries, nr_backlogs;
 	struct usher_host *host;
 	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
 	u32 granularity;

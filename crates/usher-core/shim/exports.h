@@ -69,9 +69,9 @@ s32 USHER_EXPORT(walk_next)(struct usher *u, struct usher_walk *walk)
 	return usher_walk_next(u, walk);
 }
 
-bool USHER_EXPORT(work_in_reach)(struct usher *u, u32 cid)
+bool USHER_EXPORT(work_in_reach)(struct usher *u)
 {
-	return usher_work_in_reach(u, cid);
+	return usher_work_in_reach(u);
 }
 
 bool USHER_EXPORT(pinned_turn)(struct usher *u, u32 cid)

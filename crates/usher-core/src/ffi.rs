@@ -152,8 +152,7 @@ environments! {
         (*mut Usher, u32, u32) -> bool;
     queue_taken = usher_native_queue_taken | usher_traced_queue_taken: (*mut Usher, u32, u32);
     walk_next = usher_native_walk_next | usher_traced_walk_next: (*mut Usher, *mut Walk) -> i32;
-    work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach:
-        (*mut Usher, u32) -> bool;
+    work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach: (*mut Usher) -> bool;
     pinned_turn = usher_native_pinned_turn | usher_traced_pinned_turn: (*mut Usher, u32) -> bool;
     vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
     vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:

@@ -285,9 +285,9 @@ impl Core {
 
     /// Whether some queue that `cid` could serve is announced.
     pub fn work_in_reach(&mut self, cid: Cid) -> bool {
-        let cid = self.cid(cid);
+        self.cid(cid);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.work_in_reach)(self.u, cid) }
+        unsafe { (self.api.work_in_reach)(self.u) }
     }
 
     /// Starts the round of a CPU without work through the queues: own LLC, node, then by distance.
