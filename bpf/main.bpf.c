@@ -40,6 +40,9 @@ struct {
 	__uint(max_entries, 1); /* pages; the loader sets it from the machine's size */
 } usher_arena SEC(".maps");
 
+/* When the scheduler began, by two clocks; what a tick is in nanoseconds is not to be had otherwise. */
+u64 usher_began_ns, usher_began_tick;
+
 /* Wakes the loader when the scheduler ends; what happened is in uei. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -316,6 +319,18 @@ static __always_inline void charge(struct usher __arena *u, struct task_struct *
 							 p->scx.weight));
 }
 
+/* Keeps the longest wait of a task that begins to run, as the kernel's watchdog measures it. */
+static __always_inline void note_wait(struct usher_host_cpu __arena *me, struct task_struct *p)
+{
+	u64 tick = bpf_jiffies64();
+	u64 waited = tick - p->scx.runnable_at;
+
+	if (waited <= me->waited_ticks || tick == usher_began_tick || waited > tick - usher_began_tick)
+		return;
+	me->waited_ticks = waited;
+	me->waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
+}
+
 void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 {
 	struct usher __arena *u = usher();
@@ -324,6 +339,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 
 	if (!known_cpu(u, cpu))
 		return;
+	note_wait(me, p);
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
 }
@@ -438,6 +454,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
 	s32 error;
 	u32 i;
 
+	usher_began_tick = bpf_jiffies64();
+	usher_began_ns = bpf_ktime_get_ns();
 	for (i = 0; i < u->nr_llcs && can_loop; i = env_next(u, i)) {
 		error = scx_bpf_create_dsq(i, u->nodes[u->llcs[i].node].id);
 		if (error) {

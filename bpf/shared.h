@@ -34,11 +34,12 @@ struct usher_host_cpu {
 	__u32 pinned; /* 1: the CPU's own queue may have tasks */
 	__u32 vain;   /* 1: the CPU was sent to look for work since it went idle, or went by itself */
 	__u32 ran_before_pid; /* the task that runs now, and ... */
-	__u32 spare;
+	__u32 waited_ticks;
 	__u64 ran_before_ns; /* ... what it had run in its life when it was last charged */
+	__u64 waited_ns;     /* the longest that a task waited before it ran here; above in ticks */
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
-	__u64 unused[1]; /* to whole 64-byte lines */
+	/* whole 64-byte lines until here */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

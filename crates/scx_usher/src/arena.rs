@@ -102,6 +102,8 @@ impl Arena {
                 for (level, sum) in sum.migrations.iter_mut().enumerate() {
                     *sum += addr_of!((*cpu).migrations[level]).read_volatile();
                 }
+                let waited_ns = addr_of!((*cpu).waited_ns).read_volatile();
+                sum.waited_ns = sum.waited_ns.max(waited_ns);
                 for (event, sum) in sum.host.iter_mut().enumerate() {
                     *sum += addr_of!((*cpu).events[event]).read_volatile();
                 }
@@ -120,10 +122,12 @@ pub struct Counters {
     pub migrations: [u64; LEVELS.len()],
     /// By the callbacks: [`HOST_EVENTS`].
     pub host: [u64; HOST_EVENTS.len()],
+    /// The longest that a task waited for a CPU.
+    pub waited_ns: u64,
 }
 
 impl Counters {
-    /// What was counted since an earlier reading.
+    /// What was counted since an earlier reading; the longest wait remains that since the start.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut now = *self;
         now.core = now.core.since(&earlier.core);
@@ -145,5 +149,6 @@ impl Counters {
         for (count, more) in self.host.iter_mut().zip(other.host) {
             *count += more;
         }
+        self.waited_ns = self.waited_ns.max(other.waited_ns);
     }
 }

@@ -51,6 +51,7 @@ struct Report<'a> {
     hints: BTreeMap<&'static str, u64>,
     events: BTreeMap<&'static str, u64>,
     callbacks: BTreeMap<&'static str, u64>,
+    longest_wait_ns: u64,
     programs: BTreeMap<&'a str, &'a Program>,
 }
 
@@ -79,6 +80,7 @@ pub fn write(
             .map(|(event, n)| (event.as_str(), n))
             .collect(),
         callbacks: HOST_EVENTS.into_iter().zip(counters.host).collect(),
+        longest_wait_ns: counters.waited_ns,
         programs: programs
             .iter()
             .map(|program| (program.name.as_str(), program))

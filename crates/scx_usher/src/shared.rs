@@ -22,12 +22,13 @@ pub struct HostCpu {
     pinned: u32,
     vain: u32,
     ran_before_pid: u32,
-    spare: u32,
+    waited_ticks: u32,
     ran_before_ns: u64,
+    /// The longest that a task waited before it ran here.
+    pub waited_ns: u64,
     /// Tasks that moved, by level.
     pub migrations: [u64; LEVELS.len()],
     /// What the callbacks met.
     pub events: [u64; HOST_EVENTS.len()],
-    unused: [u64; 1],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -81,6 +81,9 @@ pub struct Metrics {
     /// Idle CPUs sent to work.
     #[stat(desc = "idle CPUs sent to fetch a waiting task")]
     pub kicked: u64,
+    /// The longest wait.
+    #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
+    pub longest_wait_ms: u64,
     /// By reason.
     #[stat(desc = "decisions by reason")]
     pub reasons: BTreeMap<String, ReasonStats>,
@@ -110,6 +113,7 @@ impl From<&Counters> for Metrics {
             queued: host("shared") + host("no-set"),
             queued_pinned: host("pinned"),
             kicked: host("kicked"),
+            longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
                 .map(|(reason, decisions)| (reason.to_string(), ReasonStats { decisions }))
@@ -161,7 +165,12 @@ impl Metrics {
             let tasks = self.migrations.get(level).map_or(0, |stats| stats.tasks);
             format!("  {level} {tasks}")
         });
-        writeln!(out, "  moved{}", moved.concat())?;
+        writeln!(
+            out,
+            "  moved{}  longest wait {} ms",
+            moved.concat(),
+            self.longest_wait_ms
+        )?;
         Ok(out.flush()?)
     }
 }
@@ -224,6 +233,7 @@ mod tests {
         let counters = Counters {
             core,
             migrations: [1, 2, 3, 4],
+            waited_ns: 7_900_000,
             ..Counters::default()
         };
         let metrics = Metrics::from(&counters);
@@ -233,7 +243,7 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
         assert!(
-            text.contains("moved  core 1  llc 2  node 3  remote 4"),
+            text.contains("moved  core 1  llc 2  node 3  remote 4  longest wait 7 ms"),
             "{text}"
         );
     }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A guest of 64 CPUs with far more to do than it can.
+//!
+//! Goal: usher stays, and nobody waits over four seconds, beside 256 hogs, a storm of forks and hackbench with 320
+//! tasks, for a minute. Method: the longest wait that scx_usher measured itself, in the kernel's ticks. The guest's
+//! CPUs take turns on one host CPU, and each runs for up to tens of milliseconds while all others stand
+//! still: waits are several times what they would be on real CPUs. Catches: newborn or short tasks that
+//! always come first, a light task whose virtual time runs away, queues of LLCs that are served unequally.
+
+use usher_lab::lab::{self, Request};
+use usher_lab::scheduler::Scheduler;
+
+const LONGEST_WAIT_NS: u64 = 4_000_000_000;
+
+const OVERLOAD: &str = "
+stress-ng --cpu 256 -t 60 & hogs=$!
+stress-ng --fork 8 -t 60 & forks=$!
+while :; do hackbench -g 8 -l 20; done & groups=$!
+sleep 60
+kill $groups; kill -INT $hogs $forks; wait $hogs $forks
+echo lasted";
+
+#[test]
+fn nobody_waits_long() {
+    let scheduler = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/release/scx_usher"
+    );
+    let scheduler = std::fs::canonicalize(scheduler)
+        .expect("target/release/scx_usher is not built: run `make build` before");
+    let scheduler: Scheduler = scheduler.to_string_lossy().parse().expect("a program");
+    let request = Request {
+        shape: "4n2l4c2t".parse().expect("a legal shape"),
+        kernel: "6.18".into(),
+        command: vec!["sh".into(), "-c".into(), OVERLOAD.into()],
+        icount_seed: None,
+        quota: false,
+        timeout_s: 300,
+        memory_mib: None,
+        copies: Vec::new(),
+        bpf_stats: false,
+        stall: None,
+        append: String::new(),
+    };
+    let outcome = lab::run(
+        &request,
+        &scheduler,
+        &|line| eprintln!("{line}"),
+        &mut |_| (),
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let step = &outcome.steps[0];
+    let said = String::from_utf8_lossy(&step.stdout);
+    let context = format!("{said}\n{}", step.report.scheduler_log);
+    assert_eq!(step.report.ejected, None, "{context}");
+    assert!(said.contains("lasted"), "{context}");
+    assert!(
+        said.contains("(== 320 tasks)"),
+        "hackbench never ran: {context}"
+    );
+    let stats = step
+        .report
+        .scheduler_stats
+        .as_ref()
+        .expect("usher writes statistics");
+    let waited_ns = stats["longest_wait_ns"].as_u64().expect("a number");
+    eprintln!("the longest wait: {} ms", waited_ns / 1_000_000);
+    assert!(waited_ns > 0, "nobody ever waited: {context}");
+    assert!(
+        waited_ns < LONGEST_WAIT_NS,
+        "somebody waited {} ms: {context}",
+        waited_ns / 1_000_000
+    );
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The core in the kernel decides as the core in a process does: `usher-parity` in guests of both kernels.
+//!
+//! Goal: what is tested natively, simulated and measured is what runs in a kernel. Method: the same streams of
+//! ten million requests and more, over thirteen machines and all granularities, go through the BPF object by
+//! the kernel's program test run and through the native build; the hash over everything returned, every
+//! decision and every reason included, is compared after each batch. Catches: code that clang's BPF back end
+//! or the verifier's view of it makes different, an environment (`env_*`) with other semantics, a loop that the
+//! kernel's budget cuts short.
+
+use std::path::PathBuf;
+
+use usher_lab::lab::{self, Request};
+use usher_lab::scheduler::KERNEL_SCHEDULER;
+
+const REQUESTS: u64 = 10_000_000;
+
+fn equal_on(kernel: &str) {
+    let program = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("target/release/usher-parity");
+    assert!(
+        program.is_file(),
+        "target/release/usher-parity is not built: run `make build` before (or `make test`, which does)"
+    );
+    let program = program.canonicalize().expect("it exists");
+    let request = Request {
+        shape: "1n1l2c1t".parse().expect("a legal shape"),
+        kernel: kernel.into(),
+        command: vec![
+            program.to_string_lossy().into_owned(),
+            "--requests".into(),
+            REQUESTS.to_string(),
+        ],
+        icount_seed: None,
+        quota: false,
+        timeout_s: 500,
+        memory_mib: None,
+        copies: vec![program],
+        bpf_stats: false,
+        stall: None,
+        append: String::new(),
+    };
+    let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
+    let outcome = lab::run(
+        &request,
+        &kernels_own,
+        &|line| eprintln!("{line}"),
+        &mut |_| (),
+    )
+    .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+    let step = &outcome.steps[0];
+    let said = String::from_utf8_lossy(&step.stdout);
+    let context = format!("{said}{}", String::from_utf8_lossy(&step.stderr));
+    assert_eq!(step.report.exit, Some(0), "kernel {kernel}: {context}");
+    let equal = said
+        .lines()
+        .filter(|line| line.contains(" operations equal "))
+        .count();
+    assert!(equal >= 10, "fewer than ten machines compared: {context}");
+    let total = said
+        .lines()
+        .find_map(|line| line.split_once(" requests on "))
+        .and_then(|(n, _)| n.parse::<u64>().ok());
+    assert!(
+        total >= Some(REQUESTS),
+        "fewer requests than asked for: {context}"
+    );
+}
+
+#[test]
+fn on_6_18() {
+    equal_on("6.18");
+}
+
+#[test]
+fn on_7_0() {
+    equal_on("7.0");
+}
