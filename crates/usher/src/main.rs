@@ -17,5 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // A reader that goes away (`usher ... | head`) ends the program as it ends any other, without a panic.
+    sigpipe::reset();
     exit::report(cmd::run(cmd::Cli::parse()))
 }
