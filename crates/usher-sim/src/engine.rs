@@ -14,7 +14,7 @@ use crate::ids::{Cpu, Id, Nanos, TaskId};
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::program::TaskSpec;
-use crate::queue::HeapQueue;
+use crate::queue::EventQueue;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::state::{CpuState, Host, Pending, Phase, Slots, TimerEntry, NEVER};
@@ -333,7 +333,7 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
         core_busy: vec![0; topo.cores().len()],
         lines,
         world,
-        queue: HeapQueue::new(),
+        queue: EventQueue::new(),
         cookies: Slots::default(),
         stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), reasons),
         rng: Rng::stream(seed, STREAM_POLICY),

@@ -10,7 +10,7 @@ use crate::event::{Event, Kind};
 use crate::ids::{Cpu, Id, Nanos, TaskId};
 use crate::machine::Machine;
 use crate::prefetch::prefetch;
-use crate::queue::HeapQueue;
+use crate::queue::EventQueue;
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::task::Task;
@@ -32,7 +32,7 @@ pub struct Host {
     /// Class of the lines of the workload's objects.
     pub(crate) object_class: crate::ids::LineClass,
     pub(crate) world: World,
-    pub(crate) queue: HeapQueue,
+    pub(crate) queue: EventQueue,
     pub(crate) cookies: Slots,
     pub(crate) stats: Stats,
     pub(crate) rng: Rng,
@@ -181,17 +181,15 @@ impl Host {
     /// Fetches what the next event needs, and the CPUs of those that come soon after.
     #[inline]
     pub(crate) fn prefetch_next(&self) {
-        let mut soon = self.queue.soon().iter().map(|e| Event::unpack(e.what).cpu);
-        let Some(next) = soon.next() else {
-            return;
-        };
-        for cpu in soon {
-            prefetch(&self.cpus[cpu.index()], 2);
+        let mut soon = self.queue.soon().map(|e| Event::unpack(e.what).cpu);
+        // What is looked at here was itself fetched some events ago.
+        if let Some(next) = soon.nth(1) {
+            if let Some(curr) = self.cpus[next.index()].curr {
+                prefetch(&self.tasks[curr.index()], 5);
+            }
         }
-        let next = &self.cpus[next.index()];
-        prefetch(next, 4);
-        if let Some(curr) = next.curr {
-            prefetch(&self.tasks[curr.index()], 5);
+        if let Some(later) = soon.nth(2) {
+            prefetch(&self.cpus[later.index()], 4);
         }
     }
 
