@@ -42,6 +42,7 @@ test: guests
 
 bench: packages
 	$(CARGO) bench --workspace
+	$(CARGO) run --release -p usher-core --example ratios
 
 mutants: packages
 	$(CARGO) test --release -p usher-core --test mutants -- --ignored --nocapture

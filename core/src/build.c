@@ -263,17 +263,15 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 		u32 llcs = (usher_count_in_node(spec, spec->llc, n) + 63) / 64;
 		u32 *order = usher_take(&bump, spec->nr_nodes * sizeof(u32));
 		u64 *summary = usher_take(&bump, shards * sizeof(u64));
-		u64 *backlog = usher_take(&bump, llcs * sizeof(u64));
 
 		if (!mem)
 			continue;
 		u->nodes[n].order = order;
 		u->nodes[n].summary = summary;
-		u->nodes[n].backlog = backlog;
+		u->nodes[n].backlog = u->backlogs + nr_backlogs;
+		nr_backlogs += llcs;
 		for (c = 0; c < shards; c++)
 			u->summaries[nr_summaries++] = summary + c;
-		for (c = 0; c < llcs; c++)
-			u->backlogs[nr_backlogs++] = backlog + c;
 	}
 	clocks = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
 	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));

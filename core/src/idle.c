@@ -104,13 +104,17 @@ USHER_FN u64 usher_query_bits(const struct usher_query *q, struct usher_shard US
 	return bits;
 }
 
-/* The lowest set bit at or above start, else the lowest, as a mask: spreads searchers with different starts. */
+/*
+ * The lowest set bit at or above start, else the lowest, as a mask: spreads searchers with different starts.
+ * Subtracting the start's bit clears the lowest set bit from there on and sets those between, and changes
+ * nothing else. A claim waits for this value, so it is as short as it can be, and a jump, not a choice.
+ */
 USHER_FN u64 usher_first_from(u64 bits, u32 start)
 {
-	u64 above = bits & (~0ULL << (start & 63));
+	u64 bit = bits & ~(bits - (1ULL << (start & 63)));
 
-	if (above)
-		bits = above;
+	if (__builtin_expect(bit != 0, 1))
+		return bit;
 	return bits & (~bits + 1);
 }
 
@@ -137,7 +141,7 @@ USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u)
 	u32 i;
 
 	for (i = 0; i < u->nr_backlogs && env_again(u); i = env_next(u, i))
-		if (env_read(u, u->backlogs[i]))
+		if (env_read(u, &u->backlogs[i]))
 			return true;
 	return false;
 }

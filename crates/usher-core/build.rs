@@ -13,14 +13,15 @@ fn main() {
         crate_dir.join("shim").display()
     );
     for environment in ["native", "traced", "model"] {
-        compile(&crate_dir, &core, environment);
+        compile(&crate_dir, &core, environment, environment);
     }
+    compile(&crate_dir, &core, "bench", "native");
 }
 
-/// Compiles `shim/<environment>.c` against `core/env/<environment>.h`.
-fn compile(crate_dir: &Path, core: &Path, environment: &str) {
+/// Compiles `shim/<shim>.c` against `core/env/<environment>.h`.
+fn compile(crate_dir: &Path, core: &Path, shim: &str, environment: &str) {
     cc::Build::new()
-        .file(crate_dir.join(format!("shim/{environment}.c")))
+        .file(crate_dir.join(format!("shim/{shim}.c")))
         .include(core.join("env"))
         .define("USHER_ENV", format!("\"{environment}.h\"").as_str())
         .std("gnu11")
@@ -28,5 +29,5 @@ fn compile(crate_dir: &Path, core: &Path, environment: &str) {
         .opt_level(2)
         .warnings(true)
         .extra_warnings(true)
-        .compile(&format!("usher_{environment}"));
+        .compile(&format!("usher_{shim}"));
 }

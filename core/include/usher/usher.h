@@ -160,8 +160,8 @@ struct usher {
 	struct usher_node USHER_MEM *nodes;
 	struct usher_cpu USHER_MEM *cpus;
 	s32 USHER_MEM *cid_of_cpu; /* nr_cpu_ids entries, -1 for a CPU without a cid */
-	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary, */
-	u64 USHER_MEM *USHER_MEM *backlogs;  /* ... and of its backlog */
+	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary */
+	u64 USHER_MEM *backlogs; /* every node's backlog, one behind the other: who goes idle reads them all */
 	u32 nr_summaries, nr_backlogs;
 	struct usher_host *host;
 	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;

@@ -30,6 +30,7 @@
 //! | [`Core::traced`] | `traced.h` | the simulator: each call leaves a list of its accesses to shared memory |
 //! | [`build_into`] | (none) | the loader: tables in memory that kernel programs share |
 
+pub mod bench;
 mod block;
 mod ffi;
 mod kinds;

@@ -107,6 +107,13 @@ impl Core {
         })
     }
 
+    /// For loops in C that call the core's native build.
+    #[track_caller]
+    pub(crate) fn native(&mut self) -> *mut ffi::Usher {
+        assert!(!self.traced, "a traced core has another build");
+        self.u
+    }
+
     /// How many CPUs.
     pub fn nr_cids(&self) -> usize {
         self.nr_cids as usize

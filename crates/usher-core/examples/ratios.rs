@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a claim and a release of an idle CPU, and a whole decision, cost in units of two bare atomics on one
+//! line. The loops take turns, a tenth of a millisecond each, so that all see the same machine, and as the time of a
+//! loop counts the one that a tenth of its turns undercut: what else runs on the machine only adds. Last come the
+//! targets, met or missed.
+//!
+//! ```text
+//! cargo run --release -p usher-core --example ratios
+//! ```
+
+#[path = "../benches/common/mod.rs"]
+mod common;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use usher_core::bench::{Lines, Loop};
+use usher_core::{Granularity, Reason, Wake};
+use usher_topo::Cid;
+
+use common::{Stage, LOADS, MACHINES};
+
+const TURNS: usize = 301;
+const TURN_NS: f64 = 100_000.0;
+
+/// Something that runs so many rounds.
+type Run<'a> = Box<dyn FnMut(u64) -> u64 + 'a>;
+
+/// Nanoseconds per round.
+fn time(run: &mut Run, rounds: u64) -> f64 {
+    let start = Instant::now();
+    black_box(run(rounds));
+    start.elapsed().as_nanos() as f64 / rounds as f64
+}
+
+/// The figure below which a tenth of them are.
+fn low(of: impl Iterator<Item = f64>) -> f64 {
+    let mut of: Vec<f64> = of.collect();
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 10]
+}
+
+/// Lets the loops take turns. Per loop: its time as a multiple of that of the loop at `unit`, and its time.
+fn alternate(runs: &mut [Run], unit: usize) -> Vec<(f64, f64)> {
+    let rounds = runs.iter_mut().map(|run| {
+        let once = time(run, 200).min(time(run, 200));
+        ((TURN_NS / once) as u64).clamp(8, 1_000_000)
+    });
+    let rounds: Vec<u64> = rounds.collect();
+    let turns: Vec<Vec<f64>> = (0..TURNS)
+        .map(|_| {
+            let each = runs.iter_mut().zip(&rounds);
+            each.map(|(run, &rounds)| time(run, rounds)).collect()
+        })
+        .collect();
+    let times = (0..runs.len()).map(|i| low(turns.iter().map(|turn| turn[i])));
+    let times: Vec<f64> = times.collect();
+    times
+        .iter()
+        .map(|time| (time / times[unit], *time))
+        .collect()
+}
+
+/// A target: the worst ratio seen, what it may be, and what it is a ratio of.
+struct Target {
+    what: &'static str,
+    worst: f64,
+    /// `None`: for information.
+    limit: Option<f64>,
+}
+
+fn claim_release(targets: &mut Vec<Target>) {
+    println!(
+        "claim + release, as a multiple of two atomics of which each waits for the one before\n\
+         {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "CPUs",
+        "busy",
+        "unit ns",
+        "usher ns",
+        "usher",
+        "and look",
+        "bare",
+        "flags",
+        "global",
+        "per node"
+    );
+    let (mut worst, mut worst_look) = (0.0_f64, 0.0_f64);
+    let (mut sizes, mut sizes_look) = (Vec::new(), Vec::new());
+    for (nr_cids, machine) in MACHINES {
+        for busy in LOADS {
+            // Loops of one core must not run at the same time: each has a stage of its own.
+            let (mut map, mut look) = (Stage::new(machine, busy), Stage::new(machine, busy));
+            let rest = Stage::new(machine, busy);
+            let word = Lines::new(1);
+            let [mut map_loop] = Loop::split(&mut map.core, [Cid(0)]);
+            let [mut look_loop] = Loop::split(&mut look.core, [Cid(0)]);
+            let (places, nr) = (&rest.places, rest.nr_cids);
+            let mut runs: [Run; 7] = [
+                Box::new(|n| word.two_in_turn(places, n)),
+                Box::new(|n| map_loop.idle_map(places, n)),
+                Box::new(|n| look_loop.idle_and_look(places, n)),
+                Box::new(|n| word.two_atomics(places, n)),
+                Box::new(|n| rest.flags.flags(nr, places, n)),
+                Box::new(|n| rest.global.masks(nr.div_ceil(64), places, n)),
+                Box::new(|n| rest.nodes.masks(rest.node_words, places, n)),
+            ];
+            let f = alternate(&mut runs, 0);
+            println!(
+                "{nr_cids:>6} {busy:>5}% {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2}",
+                f[0].1, f[1].1, f[1].0, f[2].0, f[3].0, f[4].0, f[5].0, f[6].0
+            );
+            worst = worst.max(f[1].0);
+            worst_look = worst_look.max(f[2].0);
+            sizes.push(f[1].0);
+            sizes_look.push(f[2].0);
+        }
+    }
+    let growth = |of: &[f64]| {
+        let each = of.iter().zip(&of[of.len() - LOADS.len()..]);
+        each.take(LOADS.len())
+            .map(|(small, large)| large / small)
+            .fold(0.0, f64::max)
+    };
+    let mut target = |what, worst, limit| targets.push(Target { what, worst, limit });
+    target("claim + release, of two atomics in turn", worst, Some(1.4));
+    target("the same, looking for work in all queues", worst_look, None);
+    target(
+        "claim + release, 4,096 CPUs of 16",
+        growth(&sizes),
+        Some(1.25),
+    );
+    target(
+        "the same, looking for work in all queues",
+        growth(&sizes_look),
+        None,
+    );
+}
+
+fn decisions(targets: &mut Vec<Target>) {
+    println!(
+        "\nplace() and the release of what it claimed, 256 CPUs\n{:<14} {:>9} {:>14} {:>14}",
+        "reason", "ns", "of two in turn", "of two bare"
+    );
+    for (reason, idle, step, width) in common::REASONS {
+        let mut core = common::core_with_idle(idle, step);
+        let places = common::places(0, width);
+        let [mut one] = Loop::split(&mut core, [Cid(0)]);
+        let sum = one.place(&places, Wake::Wake, 1000);
+        assert_eq!(
+            sum,
+            reason.index() as u64 * 1000,
+            "decisions for the reason `{reason}`"
+        );
+        let word = Lines::new(1);
+        let mut runs: [Run; 3] = [
+            Box::new(|n| word.two_atomics(&places, n)),
+            Box::new(|n| word.two_in_turn(&places, n)),
+            Box::new(|n| one.place(&places, Wake::Wake, n)),
+        ];
+        let bare = alternate(&mut runs, 0);
+        let in_turn = alternate(&mut runs, 1);
+        println!(
+            "{:<14} {:>9.2} {:>14.2} {:>14.2}",
+            reason.as_str(),
+            bare[2].1,
+            in_turn[2].0,
+            bare[2].0
+        );
+        let limit = match reason {
+            Reason::PrevCore => ("place(), prev idle, of two bare atomics", 4.0),
+            Reason::LlcCore => ("place(), idle core of the LLC, of two bare atomics", 6.0),
+            _ => continue,
+        };
+        targets.push(Target {
+            what: limit.0,
+            worst: bare[2].0,
+            limit: Some(limit.1),
+        });
+    }
+}
+
+/// Two threads at once, in one LLC or in two nodes. The loops take turns here, too, but a turn is longer, since
+/// threads have to start.
+fn contended() {
+    const ROUNDS: u64 = 200_000;
+    const TURNS: usize = 25;
+    println!(
+        "\ntwo threads at once, claim + release of each, by what shares a line; of two bare atomics that \
+         both threads do on one line\n{:<10} {:>9} {:>9} {:>11} {:>11}",
+        "line per", "same LLC", "ns", "other node", "ns"
+    );
+    let word = Lines::new(1);
+    let places = [common::places(0, 16), common::places(64, 16)];
+    for granularity in [Granularity::Global, Granularity::Node, Granularity::Shard] {
+        let mut figures = Vec::new();
+        for other in [0, 1] {
+            let mut core = common::core_for_two(granularity);
+            let [mut a, mut b] = Loop::split(&mut core, [Cid(1), Cid(65)]);
+            let turns: Vec<(f64, f64)> = (0..TURNS)
+                .map(|_| {
+                    let mut first = |n| word.two_atomics(&places[0], n);
+                    let mut second = |n| word.two_atomics(&places[1], n);
+                    let unit = common::both(ROUNDS, [&mut first, &mut second]);
+                    let mut first = |n| a.idle_map(&places[0], n);
+                    let mut second = |n| b.idle_map(&places[other], n);
+                    let time = common::both(ROUNDS, [&mut first, &mut second]);
+                    let ns = |time: Duration| time.as_nanos() as f64 / ROUNDS as f64;
+                    (ns(unit), ns(time))
+                })
+                .collect();
+            let [unit, time] = [
+                low(turns.iter().map(|t| t.0)),
+                low(turns.iter().map(|t| t.1)),
+            ];
+            figures.extend([time / unit, time]);
+        }
+        println!(
+            "{:<10} {:>9.2} {:>9.1} {:>11.2} {:>11.1}",
+            granularity.as_str(),
+            figures[0],
+            figures[1],
+            figures[2],
+            figures[3]
+        );
+    }
+}
+
+fn main() {
+    let mut targets = Vec::new();
+    claim_release(&mut targets);
+    decisions(&mut targets);
+    contended();
+    println!("\n{:<52} {:>6} {:>7}", "target", "worst", "at most");
+    let (mut met, mut all) = (0, 0);
+    for Target { what, worst, limit } in &targets {
+        let Some(limit) = limit else {
+            println!("{what:<52} {worst:>6.2} {:>7}", "-");
+            continue;
+        };
+        let verdict = if worst <= limit { "met" } else { "MISSED" };
+        met += usize::from(worst <= limit);
+        all += 1;
+        println!("{what:<52} {worst:>6.2} {limit:>7.2}  {verdict}");
+    }
+    println!("{met} of {all} targets met");
+}

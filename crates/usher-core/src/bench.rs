@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The loops that the benches time; they are in C (`shim/bench.c`), where what is measured and what it is
+//! compared with are called alike. A round is one claim and one release of an idle CPU.
+//!
+//! ```
+//! use usher_core::bench::{Loop, Places};
+//! use usher_core::Core;
+//! use usher_topo::{shape, Cid, Topology};
+//!
+//! let topo = Topology::build(&shape::parse("1n1l8c2t")?, 64)?;
+//! let mut core = Core::of(&topo)?;
+//! for cid in 0..8 {
+//!     core.idle_enter(Cid(cid));
+//! }
+//! let places = Places::new((0..16).map(Cid).collect());
+//! let [mut one] = Loop::split(&mut core, [Cid(0)]);
+//! assert!(one.idle_map(&places, 1000) > 0);
+//! assert!((0..8).all(|cid| core.is_idle(Cid(cid))), "whatever was claimed is released");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::hint::black_box;
+use std::marker::PhantomData;
+
+use usher_topo::Cid;
+
+use crate::ffi::Usher;
+use crate::kinds::Wake;
+use crate::placement::Core;
+
+/// CPUs that a loop has claimed and not yet released: so many must be idle when it starts.
+pub const BUSY: usize = 4;
+
+/// `struct usher_bench_places`.
+#[repr(C)]
+struct CPlaces {
+    from: *const u32,
+    mask: u64,
+}
+
+extern "C" {
+    fn usher_bench_two_atomics(word: *mut u64, places: *const CPlaces, rounds: u64) -> u64;
+    fn usher_bench_two_in_turn(
+        word: *mut u64,
+        places: *const CPlaces,
+        zero: u64,
+        rounds: u64,
+    ) -> u64;
+    fn usher_bench_idle_map(u: *mut Usher, places: *const CPlaces, by: u32, rounds: u64) -> u64;
+    fn usher_bench_idle_and_look(u: *mut Usher, p: *const CPlaces, by: u32, rounds: u64) -> u64;
+    fn usher_bench_place(u: *mut Usher, p: *const CPlaces, by: u32, wake: u32, rounds: u64) -> u64;
+    fn usher_bench_flags(flags: *mut u64, nr: u32, places: *const CPlaces, rounds: u64) -> u64;
+    fn usher_bench_masks(
+        words: *mut u64,
+        nr: u32,
+        span: u32,
+        places: *const CPlaces,
+        rounds: u64,
+    ) -> u64;
+}
+
+/// Where the tasks that look for a CPU ran last, in turn.
+pub struct Places(Vec<u32>);
+
+impl Places {
+    /// # Panics
+    /// The length is no power of two.
+    pub fn new(cids: Vec<Cid>) -> Self {
+        assert!(cids.len().is_power_of_two(), "{} places", cids.len());
+        Self(cids.into_iter().map(|cid| cid.0).collect())
+    }
+
+    fn to_c(&self) -> CPlaces {
+        CPlaces {
+            from: self.0.as_ptr(),
+            mask: self.0.len() as u64 - 1,
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, nr: usize) {
+        assert!(self.0.iter().all(|&cid| (cid as usize) < nr));
+    }
+}
+
+/// Words on lines of their own.
+pub struct Lines(Vec<[std::sync::atomic::AtomicU64; 8]>, usize);
+
+impl Lines {
+    /// So many words, all 0.
+    pub fn new(words: usize) -> Self {
+        // One line more, so that the first word in use can stand on a line boundary.
+        let lines = Vec::from_iter((0..words.div_ceil(8) + 1).map(|_| Default::default()));
+        Self(lines, words)
+    }
+
+    fn start(&self) -> *mut u64 {
+        let start = self.0.as_ptr().cast::<u64>();
+        // SAFETY: there is a line more than asked for.
+        unsafe { start.add(start.align_offset(64)).cast_mut() }
+    }
+
+    /// Sets a bit of a word.
+    pub fn set(&mut self, word: usize, bit: u32) {
+        assert!(word < self.1 && bit < 64);
+        // SAFETY: the word exists.
+        unsafe { *self.start().add(word) |= 1 << bit };
+    }
+
+    /// The limit: two bare atomics on one line.
+    pub fn two_atomics(&self, places: &Places, rounds: u64) -> u64 {
+        // SAFETY: there is a word, touched by atomics only while shared.
+        unsafe { usher_bench_two_atomics(self.start(), &places.to_c(), rounds) }
+    }
+
+    /// The same two, each waiting for what the one before returned.
+    pub fn two_in_turn(&self, places: &Places, rounds: u64) -> u64 {
+        // SAFETY: as in two_atomics().
+        unsafe { usher_bench_two_in_turn(self.start(), &places.to_c(), black_box(0), rounds) }
+    }
+
+    /// A flag per CPU, one a line, looked at one after the other.
+    ///
+    /// # Panics
+    /// There is no line per CPU, or a place is not among them.
+    pub fn flags(&self, nr_cids: usize, places: &Places, rounds: u64) -> u64 {
+        assert!(nr_cids * 8 <= self.1);
+        places.check(nr_cids);
+        // SAFETY: there is a line per CPU, touched by atomics only while shared.
+        unsafe { usher_bench_flags(self.start(), nr_cids as u32, &places.to_c(), rounds) }
+    }
+
+    /// Masks of `span` words each; places count their bits.
+    ///
+    /// # Panics
+    /// The words are no multiple of `span`, or a place is not among their bits.
+    pub fn masks(&self, span: usize, places: &Places, rounds: u64) -> u64 {
+        assert!(span > 0 && self.1.is_multiple_of(span));
+        places.check(self.1 * 64);
+        let (nr, span) = (self.1 as u32, span as u32);
+        // SAFETY: there are so many words, touched by atomics only while shared.
+        unsafe { usher_bench_masks(self.start(), nr, span, &places.to_c(), rounds) }
+    }
+}
+
+/// A CPU that claims and releases, for a thread of its own.
+pub struct Loop<'a> {
+    u: *mut Usher,
+    nr_cids: usize,
+    /// Idle CPUs that this loop may count on.
+    nr_idle: usize,
+    by: Cid,
+    core: PhantomData<&'a mut Core>,
+}
+
+// SAFETY: loops of one core touch what they share by atomics only; the rest is their own CPU's, and no two
+// loops have the same, or that of a CPU that they claimed.
+unsafe impl Send for Loop<'_> {}
+
+impl<'a> Loop<'a> {
+    /// A loop for each of these CPUs. Counters and flags of CPUs that are claimed belong to who claimed them.
+    ///
+    /// # Panics
+    /// A CPU occurs twice or does not exist, or the core is a traced one.
+    pub fn split<const N: usize>(core: &'a mut Core, by: [Cid; N]) -> [Self; N] {
+        let nr_cids = core.nr_cids();
+        for (index, cid) in by.iter().enumerate() {
+            assert!(!by[..index].contains(cid) && (cid.0 as usize) < nr_cids);
+        }
+        let idle = (0..nr_cids as u32).filter(|&cid| core.is_idle(Cid(cid)));
+        let nr_idle = idle.count() / N.max(1);
+        let u = core.native();
+        by.map(|by| Self {
+            u,
+            nr_cids,
+            nr_idle,
+            by,
+            core: PhantomData,
+        })
+    }
+
+    fn check(&self, places: &Places) {
+        places.check(self.nr_cids);
+        assert!(
+            self.nr_idle >= BUSY,
+            "{} idle CPUs, {BUSY} are needed",
+            self.nr_idle
+        );
+    }
+
+    /// Claims any idle CPU, the nearest first; releases it into the idle map.
+    ///
+    /// # Panics
+    /// Fewer than [`BUSY`] CPUs per loop were idle, or a place is not on the machine.
+    pub fn idle_map(&mut self, places: &Places, rounds: u64) -> u64 {
+        self.check(places);
+        // SAFETY: the core is whole, the places exist, and `by` is this loop's.
+        unsafe { usher_bench_idle_map(self.u, &places.to_c(), self.by.0, rounds) }
+    }
+
+    /// The same, and a CPU that is released looks for work in all queues.
+    ///
+    /// # Panics
+    /// As for [`Loop::idle_map`].
+    pub fn idle_and_look(&mut self, places: &Places, rounds: u64) -> u64 {
+        self.check(places);
+        // SAFETY: as in idle_map().
+        unsafe { usher_bench_idle_and_look(self.u, &places.to_c(), self.by.0, rounds) }
+    }
+
+    /// Whole decisions, each followed by the release of what it claimed. The sum of their reasons' numbers.
+    ///
+    /// # Panics
+    /// A place is not on the machine.
+    pub fn place(&mut self, places: &Places, wake: Wake, rounds: u64) -> u64 {
+        places.check(self.nr_cids);
+        // SAFETY: as in idle_map().
+        unsafe { usher_bench_place(self.u, &places.to_c(), self.by.0, wake as u32, rounds) }
+    }
+}
