@@ -173,7 +173,7 @@ impl Simulation {
             };
             debug_assert!(entry.time >= self.host.now, "time runs backwards");
             self.host.now = entry.time;
-            self.host.prefetch_next();
+            self.host.prefetch_next(&*self.policy);
             self.handle(Event::unpack(entry.what));
             if self.host.stats.events & 0xffff == 0 && !go_on(self.host.now) {
                 partial = true;

@@ -43,7 +43,7 @@ mod mutex;
 mod objects;
 pub mod params;
 pub mod policy;
-mod prefetch;
+pub mod prefetch;
 pub mod program;
 pub mod queue;
 pub mod report;

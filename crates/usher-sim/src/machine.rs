@@ -66,7 +66,9 @@ pub struct Machine {
     cpus: Vec<Cpu>,
     online: CpuSet,
     info: Vec<Option<CpuInfo>>,
-    core_cpus: Vec<Vec<Cpu>>,
+    /// Threads of all cores, and where those of each core begin.
+    core_cpus: Vec<Cpu>,
+    core_from: Vec<u32>,
     llc_cpus: Vec<CpuSet>,
     node_cpus: Vec<CpuSet>,
     /// Line transfer between nodes, by `from * nodes + to`.
@@ -105,7 +107,10 @@ impl Machine {
         }
         let set = |range| topo.cpus_in(range).into_iter().collect::<CpuSet>();
         let online: CpuSet = topo.cids().iter().map(|c| c.cpu).collect();
-        let nodes = topo.nodes();
+        let (nodes, cores) = (topo.nodes(), topo.cores());
+        // Cids of a core are consecutive, and cores are in the order of cids.
+        let ends = cores.iter().map(|c| c.cids.as_usize().end as u32);
+        let core_from = std::iter::once(0).chain(ends).collect();
         let node_line_ns = nodes
             .iter()
             .flat_map(|a| a.distances.iter().map(|&slit| remote_ns(&costs, slit)))
@@ -114,7 +119,8 @@ impl Machine {
             cpus: online.iter().collect(),
             online,
             info,
-            core_cpus: topo.cores().iter().map(|c| topo.cpus_in(c.cids)).collect(),
+            core_from,
+            core_cpus: cores.iter().flat_map(|c| topo.cpus_in(c.cids)).collect(),
             llc_cpus: topo.llcs().iter().map(|l| set(l.cids)).collect(),
             node_cpus: nodes.iter().map(|n| set(n.cids)).collect(),
             node_line_ns,
@@ -165,8 +171,13 @@ impl Machine {
     }
 
     /// The threads of a core, ascending.
+    #[inline]
     pub fn core_cpus(&self, core: Core) -> &[Cpu] {
-        &self.core_cpus[core.index()]
+        let (from, to) = (
+            self.core_from[core.index()],
+            self.core_from[core.index() + 1],
+        );
+        &self.core_cpus[from as usize..to as usize]
     }
 
     /// The CPUs of an LLC.

@@ -81,6 +81,13 @@ pub struct Placement {
     pub reason: u16,
 }
 
+impl Placement {
+    /// On a CPU, for a reason.
+    pub fn new(cpu: Cpu, reason: u16) -> Placement {
+        Placement { cpu, reason }
+    }
+}
+
 /// How a task comes into the policy's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueWhy {
@@ -228,6 +235,13 @@ pub trait Policy: Send {
     /// them up to date.
     fn sync_stats(&mut self, host: &mut Host) {
         let _ = host;
+    }
+
+    /// An event on `cpu`, where `curr` runs, comes soon. A policy with tables too large for the cache may
+    /// fetch what it will need ([`crate::prefetch`]); nothing else may happen.
+    #[inline]
+    fn prefetch(&self, cpu: Cpu, curr: Option<TaskId>) {
+        let _ = (cpu, curr);
     }
 
     /// For how long `cpu` may stay idle while `task` waits in a queue and may run there. `None`: the

@@ -4,14 +4,19 @@
 
 /// Fetches the first `lines` cache lines of `item`.
 #[inline]
+pub fn prefetch<T>(item: &T, lines: usize) {
+    let own = std::mem::size_of::<T>().div_ceil(64);
+    prefetch_at(std::ptr::from_ref(item).cast(), lines.min(own));
+}
+
+/// Fetches `lines` cache lines from an address on.
+#[inline]
 #[allow(unused_variables)]
-pub(crate) fn prefetch<T>(item: &T, lines: usize) {
+pub fn prefetch_at(address: *const u8, lines: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..lines.min(std::mem::size_of::<T>().div_ceil(64)) {
+    for line in 0..lines {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        let at = std::ptr::from_ref(item)
-            .cast::<i8>()
-            .wrapping_add(line * 64);
+        let at = address.cast::<i8>().wrapping_add(line * 64);
         // SAFETY: a prefetch reads nothing that the program sees and cannot fault, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::coherence::Lines;
 use crate::event::{Event, Kind};
-use crate::ids::{Cpu, Id, Nanos, TaskId};
+use crate::ids::{Core, Cpu, Id, Nanos, TaskId};
 use crate::machine::Machine;
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_at};
 use crate::queue::EventQueue;
 use crate::rng::Rng;
 use crate::stats::Stats;
@@ -178,18 +178,32 @@ impl Slots {
 }
 
 impl Host {
-    /// Fetches what the next event needs, and the CPUs of those that come soon after.
+    /// Fetches what the next events will need, in stages: of an event that is some way off the CPU; nearer,
+    /// what that points to (its task, its sibling threads); nearer still, what the task points to. Each stage
+    /// reads only what an earlier one has fetched.
     #[inline]
-    pub(crate) fn prefetch_next(&self) {
+    pub(crate) fn prefetch_next(&self, policy: &dyn crate::Policy) {
         let mut soon = self.queue.soon().map(|e| Event::unpack(e.what).cpu);
-        // What is looked at here was itself fetched some events ago.
-        if let Some(next) = soon.nth(1) {
-            if let Some(curr) = self.cpus[next.index()].curr {
-                prefetch(&self.tasks[curr.index()], 5);
+        if let Some(cpu) = soon.nth(1) {
+            let program = self.cpus[cpu.index()]
+                .curr
+                .and_then(|curr| self.tasks[curr.index()].program.as_deref());
+            if let Some(program) = program {
+                prefetch_at(std::ptr::from_ref(program).cast(), 2);
             }
         }
-        if let Some(later) = soon.nth(2) {
-            prefetch(&self.cpus[later.index()], 4);
+        if let Some(cpu) = soon.nth(1) {
+            let state = &self.cpus[cpu.index()];
+            if let Some(curr) = state.curr {
+                prefetch(&self.tasks[curr.index()], 5);
+            }
+            for &sibling in self.machine.core_cpus(Core(state.core)) {
+                prefetch(&self.cpus[sibling.index()], 2);
+            }
+            policy.prefetch(cpu, state.curr);
+        }
+        if let Some(cpu) = soon.nth(2) {
+            prefetch(&self.cpus[cpu.index()], 4);
         }
     }
 

@@ -41,26 +41,14 @@ impl Policy for Fifo {
         let task = host.task(wake.task);
         let free = |cpu: Cpu| task.may_run_on(cpu) && host.is_idle(cpu) && !host.needs_resched(cpu);
         if free(wake.prev) {
-            return Placement {
-                cpu: wake.prev,
-                reason: 0,
-            };
+            return Placement::new(wake.prev, 0);
         }
-        let machine = host.machine();
-        match machine.cpus().iter().copied().find(|&cpu| free(cpu)) {
-            Some(cpu) => Placement { cpu, reason: 1 },
-            None if task.may_run_on(wake.prev) => Placement {
-                cpu: wake.prev,
-                reason: 2,
-            },
-            None => {
-                let cpu = machine.online().and(task.allowed()).first();
-                Placement {
-                    cpu: cpu.expect("a task may run somewhere"),
-                    reason: 2,
-                }
-            }
+        if let Some(&cpu) = host.machine().cpus().iter().find(|&&cpu| free(cpu)) {
+            return Placement::new(cpu, 1);
         }
+        let allowed = host.machine().online().and(task.allowed());
+        let near = allowed.next_from(wake.prev).or(allowed.first());
+        Placement::new(near.expect("a task may run somewhere"), 2)
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
@@ -78,10 +66,8 @@ impl Policy for Fifo {
 
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         host.access(self.line, Access::Rmw);
-        let place = self
-            .queue
-            .iter()
-            .position(|&t| host.task(t).may_run_on(cpu))?;
+        let fits = |&t: &TaskId| host.task(t).may_run_on(cpu);
+        let place = self.queue.iter().position(fits)?;
         self.picked_at[cpu.0 as usize] = host.now();
         self.queue.remove(place)
     }

@@ -30,6 +30,7 @@ use crate::cpuset::CpuSet;
 use crate::error::SimError;
 use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
 use crate::params::Params;
+use crate::prefetch::prefetch;
 
 /// Plain instructions of a decision, its cache hits included: a whole `place()` that finds prev idle takes
 /// 20 to 40 ns natively, of which the two atomics are charged apart (`docs/BENCHMARKS.md`).
@@ -518,6 +519,15 @@ impl Policy for Usher {
         let cid = self.cid(cpu);
         self.call(host, CALLBACK_NS + IDLE_NS, |core| core.idle_exit(cid));
         self.rescue(host);
+    }
+
+    fn prefetch(&self, cpu: Cpu, curr: Option<TaskId>) {
+        prefetch(&self.local[cpu.index()], 1);
+        prefetch(&self.own[self.cid(cpu).index()], 1);
+        prefetch(&self.since[cpu.index()], 1);
+        if let Some(curr) = curr {
+            prefetch(&self.tasks[curr.index()], 2);
+        }
     }
 
     fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
