@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a claim and a release of an idle CPU, and a whole decision, cost in units of two bare atomics on one
 //! line. The loops take turns, a tenth of a millisecond each, so that all see the same machine, and as the time of a
-//! loop counts the one that a tenth of its turns undercut: what else runs on the machine only adds. Last come the
-//! targets, met or missed.
+//! loop counts the one that a tenth of its turns undercut, in the best of some passes: what else runs on the machine
+//! only adds. Last come the targets, met or missed.
 //!
 //! ```text
 //! cargo run --release -p usher-core --example ratios
@@ -20,7 +20,8 @@ use usher_topo::Cid;
 
 use common::{Stage, LOADS, MACHINES};
 
-const TURNS: usize = 301;
+const PASSES: usize = 5;
+const TURNS: usize = 101;
 const TURN_NS: f64 = 100_000.0;
 
 /// Something that runs so many rounds.
@@ -40,8 +41,8 @@ fn low(of: impl Iterator<Item = f64>) -> f64 {
     of[of.len() / 10]
 }
 
-/// Lets the loops take turns. Per loop: its time as a multiple of that of the loop at `unit`, and its time.
-fn alternate(runs: &mut [Run], unit: usize) -> Vec<(f64, f64)> {
+/// Lets the loops take turns; the time of each. Lowers what `best` knows of them.
+fn alternate(runs: &mut [Run], best: &mut Vec<f64>) {
     let rounds = runs.iter_mut().map(|run| {
         let once = time(run, 200).min(time(run, 200));
         ((TURN_NS / once) as u64).clamp(8, 1_000_000)
@@ -53,12 +54,10 @@ fn alternate(runs: &mut [Run], unit: usize) -> Vec<(f64, f64)> {
             each.map(|(run, &rounds)| time(run, rounds)).collect()
         })
         .collect();
-    let times = (0..runs.len()).map(|i| low(turns.iter().map(|turn| turn[i])));
-    let times: Vec<f64> = times.collect();
-    times
-        .iter()
-        .map(|time| (time / times[unit], *time))
-        .collect()
+    best.resize(runs.len(), f64::INFINITY);
+    for (i, best) in best.iter_mut().enumerate() {
+        *best = best.min(low(turns.iter().map(|turn| turn[i])));
+    }
 }
 
 /// A target: the worst ratio seen, what it may be, and what it is a ratio of.
@@ -69,71 +68,82 @@ struct Target {
     limit: Option<f64>,
 }
 
+/// One machine and load: the unit, the idle map, with the look, bare, flags, global mask, masks per node.
+fn claim_release_cell(machine: &str, busy: u32, best: &mut Vec<f64>) {
+    // Loops of one core must not run at the same time: each has a stage of its own.
+    let (mut map, mut look) = (Stage::new(machine, busy), Stage::new(machine, busy));
+    let rest = Stage::new(machine, busy);
+    let word = Lines::new(1);
+    let [mut map_loop] = Loop::split(&mut map.core, [Cid(0)]);
+    let [mut look_loop] = Loop::split(&mut look.core, [Cid(0)]);
+    let (places, nr) = (&rest.places, rest.nr_cids);
+    let mut runs: [Run; 7] = [
+        Box::new(|n| word.two_in_turn(places, n)),
+        Box::new(|n| map_loop.idle_map(places, n)),
+        Box::new(|n| look_loop.idle_and_look(places, n)),
+        Box::new(|n| word.two_atomics(places, n)),
+        Box::new(|n| rest.flags.flags(nr, places, n)),
+        Box::new(|n| rest.global.masks(nr.div_ceil(64), places, n)),
+        Box::new(|n| rest.nodes.masks(rest.node_words, places, n)),
+    ];
+    alternate(&mut runs, best);
+}
+
 fn claim_release(targets: &mut Vec<Target>) {
-    println!(
-        "claim + release, as a multiple of two atomics of which each waits for the one before\n\
-         {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "CPUs",
-        "busy",
-        "unit ns",
-        "usher ns",
-        "usher",
-        "and look",
-        "bare",
-        "flags",
-        "global",
-        "per node"
-    );
-    let (mut worst, mut worst_look) = (0.0_f64, 0.0_f64);
-    let (mut sizes, mut sizes_look) = (Vec::new(), Vec::new());
-    for (nr_cids, machine) in MACHINES {
-        for busy in LOADS {
-            // Loops of one core must not run at the same time: each has a stage of its own.
-            let (mut map, mut look) = (Stage::new(machine, busy), Stage::new(machine, busy));
-            let rest = Stage::new(machine, busy);
-            let word = Lines::new(1);
-            let [mut map_loop] = Loop::split(&mut map.core, [Cid(0)]);
-            let [mut look_loop] = Loop::split(&mut look.core, [Cid(0)]);
-            let (places, nr) = (&rest.places, rest.nr_cids);
-            let mut runs: [Run; 7] = [
-                Box::new(|n| word.two_in_turn(places, n)),
-                Box::new(|n| map_loop.idle_map(places, n)),
-                Box::new(|n| look_loop.idle_and_look(places, n)),
-                Box::new(|n| word.two_atomics(places, n)),
-                Box::new(|n| rest.flags.flags(nr, places, n)),
-                Box::new(|n| rest.global.masks(nr.div_ceil(64), places, n)),
-                Box::new(|n| rest.nodes.masks(rest.node_words, places, n)),
-            ];
-            let f = alternate(&mut runs, 0);
-            println!(
-                "{nr_cids:>6} {busy:>5}% {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2}",
-                f[0].1, f[1].1, f[1].0, f[2].0, f[3].0, f[4].0, f[5].0, f[6].0
-            );
-            worst = worst.max(f[1].0);
-            worst_look = worst_look.max(f[2].0);
-            sizes.push(f[1].0);
-            sizes_look.push(f[2].0);
+    let cells = MACHINES
+        .iter()
+        .flat_map(|&machine| LOADS.map(|busy| (machine, busy)));
+    let mut cells: Vec<_> = cells.map(|cell| (cell, Vec::new())).collect();
+    for _ in 0..PASSES {
+        for (((_, machine), busy), best) in &mut cells {
+            claim_release_cell(machine, *busy, best);
         }
     }
-    let growth = |of: &[f64]| {
-        let each = of.iter().zip(&of[of.len() - LOADS.len()..]);
-        each.take(LOADS.len())
-            .map(|(small, large)| large / small)
+    println!(
+        "claim + release, as a multiple of two atomics of which each waits for the one before"
+    );
+    let head = [
+        "CPUs", "busy", "unit ns", "usher ns", "usher", "and look", "bare", "flags", "global",
+    ];
+    println!(
+        "{} {:>9}",
+        head.map(|name| format!("{name:>8}")).join(" "),
+        "per node"
+    );
+    for (((nr_cids, _), busy), best) in &cells {
+        let ratios = best[1..]
+            .iter()
+            .map(|time| format!("{:>8.2}", time / best[0]));
+        let ratios: Vec<String> = ratios.collect();
+        let (unit, usher) = (best[0], best[1]);
+        println!(
+            "{nr_cids:>8} {busy:>7}% {unit:>8.2} {usher:>8.2} {}",
+            ratios.join(" ")
+        );
+    }
+    let worst = |i: usize| {
+        cells
+            .iter()
+            .map(|(_, best)| best[i] / best[0])
             .fold(0.0, f64::max)
     };
+    let growth = |i: usize| {
+        let (small, large) = (&cells[..LOADS.len()], &cells[cells.len() - LOADS.len()..]);
+        let each = small
+            .iter()
+            .zip(large)
+            .map(|((_, small), (_, large))| large[i] / small[i]);
+        each.fold(0.0, f64::max)
+    };
     let mut target = |what, worst, limit| targets.push(Target { what, worst, limit });
-    target("claim + release, of two atomics in turn", worst, Some(1.4));
-    target("the same, looking for work in all queues", worst_look, None);
     target(
-        "claim + release, 4,096 CPUs of 16",
-        growth(&sizes),
-        Some(1.25),
+        "claim + release, of two atomics in turn",
+        worst(1),
+        Some(1.4),
     );
-    target(
-        "the same, looking for work in all queues",
-        growth(&sizes_look),
-        None,
-    );
+    target("the same, looking for work in all queues", worst(2), None);
+    target("claim + release, 4,096 CPUs of 16", growth(1), Some(1.25));
+    target("the same, looking for work in all queues", growth(2), None);
 }
 
 fn decisions(targets: &mut Vec<Target>) {
@@ -157,14 +167,15 @@ fn decisions(targets: &mut Vec<Target>) {
             Box::new(|n| word.two_in_turn(&places, n)),
             Box::new(|n| one.place(&places, Wake::Wake, n)),
         ];
-        let bare = alternate(&mut runs, 0);
-        let in_turn = alternate(&mut runs, 1);
+        let mut best = Vec::new();
+        for _ in 0..PASSES {
+            alternate(&mut runs, &mut best);
+        }
+        let (in_turn, bare) = (best[2] / best[1], best[2] / best[0]);
         println!(
-            "{:<14} {:>9.2} {:>14.2} {:>14.2}",
+            "{:<14} {:>9.2} {in_turn:>14.2} {bare:>14.2}",
             reason.as_str(),
-            bare[2].1,
-            in_turn[2].0,
-            bare[2].0
+            best[2]
         );
         let limit = match reason {
             Reason::PrevCore => ("place(), prev idle, of two bare atomics", 4.0),
@@ -173,7 +184,7 @@ fn decisions(targets: &mut Vec<Target>) {
         };
         targets.push(Target {
             what: limit.0,
-            worst: bare[2].0,
+            worst: bare,
             limit: Some(limit.1),
         });
     }
