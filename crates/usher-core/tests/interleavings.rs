@@ -21,13 +21,13 @@ fn check(name: &str, at_least: u128) {
 // Goal: an idle CPU goes to one claimer, and no claimer leaves empty-handed while one is left.
 #[test]
 fn claim_against_claim() {
-    check("claim_against_claim", 1_000_000);
+    check("claim_against_claim", 10_000);
 }
 
 // Goal: a CPU that was claimed for nothing is back in the map in the end.
 #[test]
 fn claim_against_idle_again() {
-    check("claim_against_idle_again", 1_000_000_000);
+    check("claim_against_idle_again", 1_000_000);
 }
 
 // Goal: a search that clears a summary bit never hides a CPU that goes idle meanwhile for good.
@@ -45,14 +45,14 @@ fn look_against_retire() {
 // Goal: a CPU claimed to fetch a task and given another one passes the errand on.
 #[test]
 fn take_against_look() {
-    check("take_against_look", 1_000_000);
+    check("take_against_look", 1_000);
 }
 
 // Goal: enqueue then look against mark idle then look: a task never waits beside an idle CPU, though the
 // backlog names the queue before it is filled, and somebody else claims the CPU meanwhile.
 #[test]
 fn fill_against_idle() {
-    check("fill_against_idle", 1_000_000_000);
+    check("fill_against_idle", 1_000_000);
 }
 
 // Goal: the same for a whole wakeup, with a CPU of its own LLC and one of another node going idle.

@@ -53,6 +53,47 @@ struct Past {
     actor: usize,
     next: Step,
     outcome: Outcome,
+    /// What the actor may yet touch, as far as is known.
+    future: Touch,
+    /// The histories that were seen to lead here.
+    from: Vec<History>,
+    /// Somebody relied on `future`.
+    relied: bool,
+}
+
+/// Sets of cells, a bit each: those that are read, and those that are changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub reads: u64,
+    pub writes: u64,
+}
+
+impl Touch {
+    fn of(step: Step) -> Self {
+        let cell = 1 << step.cell;
+        match step.kind {
+            Kind::Barrier | Kind::Done => Self::default(),
+            Kind::Read => Self {
+                reads: cell,
+                writes: 0,
+            },
+            Kind::Write => Self {
+                reads: 0,
+                writes: cell,
+            },
+            _ => Self {
+                reads: cell,
+                writes: cell,
+            },
+        }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            reads: self.reads | other.reads,
+            writes: self.writes | other.writes,
+        }
+    }
 }
 
 /// A scenario on its stage.
@@ -69,6 +110,8 @@ pub(crate) struct Actors {
     /// The first history of an actor that leaves it in a state stands for all that do.
     states: BTreeMap<Vec<u8>, History>,
     nr_actors: usize,
+    /// A future that somebody relied on turned out to be larger.
+    pub surprised: bool,
     /// Room for a state.
     state: Vec<u8>,
 }
@@ -98,6 +141,7 @@ impl Actors {
             states: BTreeMap::new(),
             state: vec![0; state_bytes],
             nr_actors,
+            surprised: false,
         };
         // SAFETY: cells lie in the world.
         let word = |&cell: &u32| unsafe { actors.word(cell).read() };
@@ -134,7 +178,42 @@ impl Actors {
         let actor = self.pasts[history as usize].actor;
         let new = self.add(actor, Some((history, answer)));
         self.known.insert((history, answer), new);
+        self.pasts[new as usize].from.push(history);
+        self.foresee(new);
         new
+    }
+
+    /// What the actor may yet touch; to be right, if it grows later what was decided must be thought over.
+    pub(crate) fn rely_on_future(&mut self, history: History) -> Touch {
+        let past = &mut self.pasts[history as usize];
+        past.relied = true;
+        past.future
+    }
+
+    /// Nobody relies on anything any more.
+    pub(crate) fn forget_reliance(&mut self) {
+        self.surprised = false;
+        for past in &mut self.pasts {
+            past.relied = false;
+        }
+    }
+
+    /// The future of a history is part of the futures of all that lead to it.
+    fn foresee(&mut self, history: History) {
+        let mut changed = vec![history];
+        while let Some(history) = changed.pop() {
+            let future = self.pasts[history as usize].future;
+            for index in 0..self.pasts[history as usize].from.len() {
+                let from = self.pasts[history as usize].from[index];
+                let past = &mut self.pasts[from as usize];
+                let larger = past.future.or(future);
+                if larger != past.future {
+                    past.future = larger;
+                    self.surprised |= past.relied;
+                    changed.push(from);
+                }
+            }
+        }
     }
 
     /// Runs an actor from its start to the step after its last answer.
@@ -181,11 +260,15 @@ impl Actors {
                 known.expect("the core shares no word that model_cells() does not list")
             }
         };
+        let next = Step { kind, cell, value };
         self.pasts.push(Past {
             parent,
             actor,
-            next: Step { kind, cell, value },
+            next,
             outcome,
+            future: Touch::of(next),
+            from: Vec::new(),
+            relied: false,
         });
         (self.pasts.len() - 1) as History
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::actor::{Actors, History, Kind, Step};
+use super::actor::{Actors, History, Kind, Step, Touch};
 use super::ffi::MAX_ACTORS;
 use super::ScheduleError;
 
@@ -16,13 +16,16 @@ pub struct Report {
     /// Distinct states.
     pub states: u64,
     /// Orders of steps that lead from the start to a rest; saturating. Orders that differ only in when an
-    /// actor does what no other actor can see count once.
+    /// actor does what no other actor can ever see or disturb count once.
     pub interleavings: u128,
     /// Distinct states in which everything has come to rest.
     pub rests: u64,
     /// Steps of the longest order.
     pub longest: u32,
 }
+
+/// Orders that are followed at random before all are tried.
+const WANDERINGS: usize = 2000;
 
 /// A store that has not reached memory: cell and value.
 type Store = (usize, u64);
@@ -88,8 +91,6 @@ impl Choice {
 
 struct Machine<'a> {
     actors: &'a mut Actors,
-    /// Per cell, a bit per actor that was seen to want it.
-    wanted: Vec<u32>,
     memories: Numbers<Vec<u64>>,
     buffers: Numbers<Vec<Store>>,
 }
@@ -97,7 +98,6 @@ struct Machine<'a> {
 impl<'a> Machine<'a> {
     fn new(actors: &'a mut Actors) -> Self {
         let mut machine = Self {
-            wanted: vec![0; actors.start().len()],
             actors,
             memories: Numbers::new(),
             buffers: Numbers::new(),
@@ -144,34 +144,49 @@ impl<'a> Machine<'a> {
         (0..self.actors.nr()).any(|actor| self.buffer(state, actor).iter().any(|s| s.0 == cell))
     }
 
-    /// Whether nobody else can see or disturb an actor's step. It then commutes with everything, and one
-    /// order stands for all.
-    fn private(&self, actor: usize, step: Step) -> bool {
-        step.kind == Kind::Barrier || self.wanted[step.cell] & !(1 << actor) == 0
-    }
-
-    /// Notes which cells the actors want next; true if somebody wants a cell that was another's alone.
-    fn want(&mut self, state: &State) -> bool {
-        let mut shared = false;
-        for actor in 0..self.actors.nr() {
-            let step = self.actors.next(state.actors[actor].0);
-            if !matches!(step.kind, Kind::Barrier | Kind::Done) {
-                let wanted = &mut self.wanted[step.cell];
-                shared |= *wanted & (1 << actor) == 0 && *wanted != 0;
-                *wanted |= 1 << actor;
+    /// What all other actors may yet touch, stores on their way included.
+    fn others(&mut self, state: &State, actor: usize) -> Touch {
+        let mut all = Touch::default();
+        for other in (0..self.actors.nr()).filter(|&other| other != actor) {
+            all = all.or(self.actors.rely_on_future(state.actors[other].0));
+            for &(cell, _) in self.buffer(state, other) {
+                all.writes |= 1 << cell;
             }
         }
-        shared
+        all
     }
 
-    /// What can happen in a state: everything possible, or one private step.
-    fn choices(&self, state: &State) -> Vec<Choice> {
+    /// Whether no other actor can ever see or disturb this. It then commutes with all that can happen before it, and
+    /// one order stands for all.
+    fn private(&mut self, state: &State, choice: Choice) -> bool {
+        let (actor, kind, cell) = match choice {
+            Choice::Flush(actor) => (actor, Kind::Or, self.buffer(state, actor)[0].0),
+            Choice::Step(actor) => {
+                let step = self.actors.next(state.actors[actor].0);
+                (actor, step.kind, step.cell)
+            }
+        };
+        let others = self.others(state, actor);
+        let seen = match kind {
+            Kind::Barrier | Kind::Done => 0,
+            // Changes nothing, or only what the actor itself sees until it reaches memory.
+            Kind::Read | Kind::Push | Kind::Pop => others.writes,
+            _ => others.reads | others.writes,
+        };
+        seen >> cell & 1 == 0
+    }
+
+    /// What can happen in a state: everything possible, or one private thing.
+    fn choices(&mut self, state: &State) -> Vec<Choice> {
+        let all = self.all_choices(state);
+        let private = all.iter().find(|&&choice| self.private(state, choice));
+        private.map_or_else(|| all.clone(), |&choice| vec![choice])
+    }
+
+    fn all_choices(&self, state: &State) -> Vec<Choice> {
         let mut choices = Vec::new();
         for actor in 0..self.actors.nr() {
-            if let Ok(step) = self.possible(state, actor) {
-                if self.private(actor, step) && self.buffer(state, actor).is_empty() {
-                    return vec![Choice::Step(actor)];
-                }
+            if self.possible(state, actor).is_ok() {
                 choices.push(Choice::Step(actor));
             }
             if !self.buffer(state, actor).is_empty() {
@@ -252,6 +267,25 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Follows some orders at random, to know most of what actors touch before it is relied on.
+    fn wander(&mut self) {
+        let mut random = 1_u64;
+        for _ in 0..WANDERINGS {
+            let mut state = self.start();
+            loop {
+                let choices = self.all_choices(&state);
+                if choices.is_empty() {
+                    break;
+                }
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let index = (random >> 33) as usize % choices.len();
+                state = self.apply(&state, choices[index]);
+            }
+        }
+    }
+
     fn verdict(&self, state: &State) -> Option<&'static str> {
         let histories = state.actors.map(|(history, _)| history);
         let nr = self.actors.nr();
@@ -274,16 +308,19 @@ type Wrong = (&'static str, String, Report);
 /// Tries every order. Fails with what does not hold and one of the shortest orders that lead there.
 pub(crate) fn explore(actors: &mut Actors) -> Result<Report, Wrong> {
     let mut machine = Machine::new(actors);
-    // A cell taken for one actor's own turns out to be shared: what was skipped must be tried after all.
+    machine.wander();
+    // An actor touches what it was not known to touch: what was skipped must be tried after all.
     loop {
-        if let Some(result) = explore_unless_shared(&mut machine) {
+        machine.actors.forget_reliance();
+        let result = explore_once(&mut machine);
+        if result.is_err() || !machine.actors.surprised {
             return result;
         }
     }
 }
 
-/// The same, as long as no cell is wanted by an actor that was not known to want it.
-fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, Wrong>> {
+/// The same, with what is known of the actors' futures. What fails is an order that can happen in any case.
+fn explore_once(machine: &mut Machine) -> Result<Report, Wrong> {
     let mut report = Report {
         states: 0,
         interleavings: 0,
@@ -303,16 +340,13 @@ fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, Wrong>>
         trail.push(layer.iter().map(|r| (r.parent, r.choice)).collect());
         let mut next = Vec::new();
         for (index, reached) in layer.iter().enumerate() {
-            if machine.want(&reached.state) {
-                return None;
-            }
             let choices = machine.choices(&reached.state);
             if choices.is_empty() {
                 report.rests += 1;
                 report.interleavings = report.interleavings.saturating_add(reached.orders);
                 if let Some(wrong) = machine.verdict(&reached.state) {
                     let schedule = schedule(&trail, index);
-                    return Some(Err((wrong, schedule, report)));
+                    return Err((wrong, schedule, report));
                 }
             }
             next.extend(choices.into_iter().map(|choice| Reached {
@@ -324,7 +358,7 @@ fn explore_unless_shared(machine: &mut Machine) -> Option<Result<Report, Wrong>>
         }
         layer = merge(next);
     }
-    Some(Ok(report))
+    Ok(report)
 }
 
 /// Joins equal states and adds up the orders that lead to them.
@@ -389,7 +423,7 @@ pub(crate) fn replay(actors: &mut Actors, schedule: &str) -> Result<Vec<String>,
         ));
         state = machine.apply(&state, choice);
     }
-    if machine.choices(&state).is_empty() {
+    if machine.all_choices(&state).is_empty() {
         let verdict = machine.verdict(&state).unwrap_or("all is well");
         lines.push(format!("at rest: {verdict}"));
     }
