@@ -190,6 +190,7 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     put("idle_exit_share", ratio(stats.exiting_ns, cpu_time));
     put("context_switches", stats.switches as f64);
     put("preemptions", stats.preemptions as f64);
+    put("starts_from_idle", stats.starts_from_idle as f64);
     put("wakeups", stats.wakes as f64);
     put("wakeups_on_cpu", stats.wakes_on_cpu as f64);
     put(

@@ -425,6 +425,7 @@ impl Simulation {
         task.ran_since = now;
         if prev != Some(next) {
             if prev.is_none() {
+                self.host.stats.starts_from_idle += 1;
                 self.ask_policy(|policy, host| policy.idle_exit(host, cpu));
             }
             self.host.stats.preemptions += u64::from(prev.is_some() && why.is_runnable());

@@ -16,6 +16,8 @@ pub struct Stats {
     pub(crate) switches: u64,
     /// Of these, from a task that was still runnable.
     pub(crate) preemptions: u64,
+    /// Starts of a task on a CPU that ran nothing.
+    pub(crate) starts_from_idle: u64,
     /// Wakeups, and those that found the task still running.
     pub(crate) wakes: u64,
     pub(crate) wakes_on_cpu: u64,
@@ -57,6 +59,7 @@ impl Stats {
             events: 0,
             switches: 0,
             preemptions: 0,
+            starts_from_idle: 0,
             wakes: 0,
             wakes_on_cpu: 0,
             forks: 0,

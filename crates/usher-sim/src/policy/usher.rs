@@ -32,11 +32,13 @@ use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
 use crate::params::Params;
 use crate::prefetch::prefetch;
 
-/// Plain instructions of a decision, its cache hits included: a whole `place()` that finds prev idle takes
-/// 20 to 40 ns natively, of which the two atomics are charged apart (`docs/BENCHMARKS.md`).
-const PLACE_NS: Nanos = 20;
-/// The same for an idle transition.
-const IDLE_NS: Nanos = 8;
+/// Plain instructions of a decision, its cache hits included. `docs/BENCHMARKS.md`: one that finds nobody
+/// (`queued`) takes 4.9 ns natively and does no atomic operation; as BPF, assumed twice that. What it takes
+/// beyond that to search further is accesses, which are charged one by one.
+const PLACE_NS: Nanos = 10;
+/// The same for an idle transition: a decision for prev and the release take 7.9 ns, of which 5.1 are two
+/// atomic operations, charged apart; of the rest assumed half, and as BPF twice that.
+const IDLE_NS: Nanos = 3;
 /// Translation of a callback at the kernel's edge: entering the program, finding the CPU's cid.
 const CALLBACK_NS: Nanos = 25;
 /// Inserting into or taking from a queue that is ordered by virtual time, under its lock.

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher sim` and `usher compare` as a user runs them.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn usher(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usher"));
+    command.args(args).output().expect("it starts")
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn stdout(line: &str) -> String {
+    let out = usher(&words(line));
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{line}: {stderr}");
+    String::from_utf8(out.stdout).expect("UTF-8")
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+const SMALL: &str = "sim --shape 2n2l2c2t --workload hackbench --set groups=1 --set loops=20";
+
+// Goal: the JSON that others build on, with every kind of metric, and the same bytes for the same seed.
+// Method: a small run twice.
+#[test]
+fn json_has_the_promised_fields() {
+    let line = format!("{SMALL} --policy usher --seed 7 --format json");
+    let text = stdout(&line);
+    assert!(
+        text.trim_start()
+            .starts_with("{\n  \"schema\": \"usher-sim/1\""),
+        "{}",
+        &text[..60]
+    );
+    assert_eq!(text, stdout(&line));
+    let report = json(&text);
+    for field in [
+        "machine",
+        "workload",
+        "parameters",
+        "policy",
+        "seed",
+        "metrics",
+        "log_hash",
+    ] {
+        assert!(!report[field].is_null(), "{field}");
+    }
+    assert_eq!(
+        (report["seed"].as_u64(), report["partial"].as_bool()),
+        (Some(7), Some(false))
+    );
+    for metric in [
+        "messages_per_s",      // throughput
+        "wake_latency_ns_p99", // wakeup latency
+        "utilisation",
+        "kernel_share",
+        "fairness",
+        "search_ns_mean", // cost and outcome of searches
+        "searches_failed",
+        "wakeups_to_idle_share",
+    ] {
+        assert!(report["metrics"][metric].is_number(), "{metric}");
+    }
+    assert!(report["migrations"]["node"].is_number() && report["reasons"]["queued"].is_number());
+    let line = &report["lines"]["usher-queue"];
+    assert!(
+        line["wait_ns"].as_u64() > Some(0) && line["transfers"]["node"].as_u64() > Some(0),
+        "{line}"
+    );
+}
+
+// Goal: the table shows what the JSON has.
+// Method: names from each part.
+#[test]
+fn the_table_shows_every_part() {
+    let text = stdout(&format!("{SMALL} --policy eevdf"));
+    for part in [
+        "fairness",
+        "kernel_share",
+        "prev-idle",
+        "migrations",
+        "run queues",
+        "wait us",
+        "log hash",
+    ] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+}
+
+// Goal: --check-determinism runs twice and says so.
+#[test]
+fn determinism_can_be_checked() {
+    let out = usher(&words(&format!(
+        "{SMALL} --policy cfs-5.9 --check-determinism"
+    )));
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.success() && err.contains("both runs are alike"),
+        "{err}"
+    );
+}
+
+// Goal: bad input is one line that names it and the remedy, and exit code 2.
+// Method: one mistake each.
+#[test]
+fn mistakes_are_named() {
+    for (line, message) in [
+        ("sim --machine zen3-s2", "did you mean `zen3-2s`?"),
+        (
+            "sim --machine no.toml",
+            "no.toml: No such file or directory (os error 2)\n",
+        ),
+        (
+            "sim --machine zen3-2s --workload schbnch",
+            "did you mean `schbench`?",
+        ),
+        (
+            "sim --machine zen3-2s --policy ushr",
+            "did you mean `usher`?",
+        ),
+        (
+            "sim --machine zen3-2s --policy eevdf+llc-mask",
+            "switch of policy eevdf",
+        ),
+        (
+            "sim --machine zen3-2s --policy usher:granularty=node",
+            "did you mean `granularity`?",
+        ),
+        (
+            "sim --machine zen3-2s --set wrokers=3",
+            "did you mean `workers`?",
+        ),
+        ("sim --machine zen3-2s --set workers=many", "whole number"),
+        (
+            "sim --machine zen3-2s --set cost.tick.hz=0",
+            "tick.hz is 0, but must be from 24",
+        ),
+        (
+            "sim --machine zen3-2s --set cost.ipi.ipi_sned_ns=1",
+            "ipi.ipi_send_ns",
+        ),
+        (
+            "sim --machine zen3-2s --hint fork-afine",
+            "did you mean `fork-affine`?",
+        ),
+        (
+            "compare --machine zen3-2s --sweep workers",
+            "is not a sweep",
+        ),
+        (
+            "compare --shape 2n2l2c2t --runs 1 --set runtime=10ms --metric latency_p99",
+            "latency_ns_p99",
+        ),
+    ] {
+        let out = usher(&words(line));
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{line}: {err}");
+        assert!(
+            err.contains(message) && err.lines().count() == 1,
+            "{line}: {err}"
+        );
+        assert!(out.stdout.is_empty(), "{line}");
+    }
+}
+
+// Goal: a deadlock is reported with who waits for what, and by `compare` with a command that repeats it.
+// Method: two tasks that take two locks in opposite order.
+#[test]
+fn deadlocks_name_the_tasks() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("dead.json");
+    let task = |a, b| {
+        format!(
+            r#"{{"loop": 1, "lock": "{a}", "run": 100, "sleep": 1000, "lock2": "{b}", "unlock": "{b}", "unlock2": "{a}"}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"tasks": {{"left": {}, "right": {}}}}}"#,
+        task("m", "n"),
+        task("n", "m")
+    );
+    std::fs::write(&path, text).expect("it can be written");
+    let path = path.to_str().expect("UTF-8");
+    for (command, more) in [
+        ("sim", None),
+        ("compare", Some("replay: usher sim --shape 2n2l2c2t")),
+    ] {
+        let out = usher(&[command, "--shape", "2n2l2c2t", "--workload", path]);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{err}");
+        for part in [
+            "deadlock at",
+            "`left-0` waits for mutex 1, held by",
+            "`right-1` waits for mutex 0",
+        ] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+        assert!(more.is_none_or(|m| err.contains(m)), "{err}");
+    }
+}
+
+/// Runs a command, interrupts it after half a second, and returns what it wrote.
+fn interrupt(line: &str) -> Output {
+    let child = Command::new(env!("CARGO_BIN_EXE_usher"))
+        .args(words(line))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(killed.expect("kill is there").success());
+    child.wait_with_output().expect("it ends")
+}
+
+// Goal: Ctrl-C leaves valid results that say that they are partial.
+// Method: runs that would take minutes, interrupted; JSON, CSV and a trace.
+#[test]
+fn interrupted_runs_leave_valid_results() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let trace = dir.path().join("t.pftrace");
+    let trace = trace.to_str().expect("UTF-8");
+    let load = "--machine zen3-2s --workload tbench --set clients=64 --set runtime=600s";
+    let out = interrupt(&format!("sim {load} --format json --trace {trace}"));
+    assert_eq!(out.status.code(), Some(130));
+    let report = json(&String::from_utf8_lossy(&out.stdout));
+    assert_eq!(report["partial"], true);
+    assert!(report["metrics"]["events"].as_f64() > Some(0.0));
+    assert!(packets(&std::fs::read(trace).expect("a trace")) > 0);
+
+    let out = interrupt(&format!(
+        "compare {load} --policies eevdf,usher --runs 2 --format json"
+    ));
+    assert_eq!(out.status.code(), Some(130));
+    let comparison = json(&String::from_utf8_lossy(&out.stdout));
+    assert_eq!(
+        (&comparison["partial"], &comparison["cells"][1]["n"]),
+        (&true.into(), &0.into())
+    );
+    assert_eq!(comparison["metric"], "throughput_bytes_per_s");
+
+    let out = interrupt(&format!(
+        "compare {load} --policies eevdf,usher --runs 2 --format csv"
+    ));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let columns = |line: &str| line.split(',').count();
+    assert!(
+        text.lines().count() == 3
+            && text
+                .lines()
+                .all(|l| columns(l) == columns(&text[..text.find('\n').unwrap_or(0)])),
+        "{text}"
+    );
+    assert!(!text.contains("NaN"), "{text}");
+}
+
+/// Number of packets of a Perfetto trace, each a length-delimited field 1.
+///
+/// # Panics
+/// If it is cut short or holds anything else.
+fn packets(trace: &[u8]) -> usize {
+    let (mut at, mut n) = (0, 0);
+    while at < trace.len() {
+        assert_eq!(trace[at], 0x0a, "packet {n} at byte {at}");
+        let (mut length, mut shift) = (0, 0);
+        loop {
+            at += 1;
+            length |= usize::from(trace[at] & 0x7f) << shift;
+            shift += 7;
+            if trace[at] < 0x80 {
+                break;
+            }
+        }
+        at += 1 + length;
+        n += 1;
+    }
+    assert_eq!(at, trace.len(), "the last packet is cut short");
+    n
+}
+
+// Goal: compare pairs seeds, tells noise from effect, and prints a command that repeats a cell.
+// Method: a policy against itself has no effect; the replay command gives the run's own value.
+#[test]
+fn compare_is_paired_and_replays() {
+    let line = "compare --shape 2n2l2c2t --workload hackbench --set loops=20 --sweep groups=1,2 \
+                --policies usher,usher,eevdf --runs 4 --format json";
+    let comparison = json(&stdout(line));
+    let cells = comparison["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 6);
+    assert_eq!(cells[0]["median"], cells[1]["median"]);
+    assert_eq!(
+        (&cells[1]["effect"], &cells[1]["distinguishable"]),
+        (&1.0.into(), &false.into())
+    );
+    let replay = cells[5]["replay"].as_str().expect("a command");
+    assert!(
+        replay.ends_with("--set loops=20 --set groups=2 --policy eevdf --seed 1"),
+        "{replay}"
+    );
+    let report = json(&stdout(&format!(
+        "{} --format json",
+        replay.strip_prefix("usher ").expect("usher")
+    )));
+    let value = report["metrics"]["elapsed_ns"].as_f64().expect("a number");
+    let bounds = ["low", "high"].map(|b| cells[5][b].as_f64().expect("a number"));
+    assert!(
+        bounds[0] * 0.8 <= value && value <= bounds[1] * 1.2,
+        "{value} not near {bounds:?}"
+    );
+}
