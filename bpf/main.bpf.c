@@ -286,11 +286,21 @@ static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 	return take_pinned(me, cpu);
 }
 
-/* Nothing to run, and this CPU was idle before: the kernel will not report it again. */
+/*
+ * Nothing to run, and this CPU was idle before: the kernel will not report it again. It has never reported a CPU that
+ * was idle already when the scheduler began; the kernel makes every CPU look for work then.
+ */
 static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 
+	if (!u->cpus[cid].idle) {
+		bool was_idle = !bpf_get_current_task_btf()->pid;
+
+		if (was_idle && usher_idle_enter(u, cid) && usher_test_and_clear(u, cid))
+			kick(u, cid, cid);
+		return;
+	}
 	if (!usher_idle_again(u, cid) || me->vain)
 		return;
 	/*

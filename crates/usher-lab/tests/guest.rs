@@ -22,7 +22,8 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 9] = [
+const STEPS: [(&str, &str, bool); 10] = [
+    ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
         "affinity_churn",
@@ -87,6 +88,17 @@ wait_state enabled
 on_every_cpu
 stop_load; loader_lives; wait_state enabled
 echo \"with node 1: online $(cat /sys/devices/system/cpu/online)\"";
+
+// Two hogs for each CPU, at once after the scheduler began: idle ticks of every CPU within about two seconds.
+const EVERY_CPU_WORKS: &str = "
+stress-ng --cpu 32 -t 300 >/dev/null 2>&1 & hogs=$!
+sleep 1
+idle() { awk '/^cpu[0-9]/ { print $1, $5 + $6 }' /proc/stat; }
+idle > /tmp/before; sleep 2; idle > /tmp/after
+kill -INT $hogs; wait $hogs
+awk 'NR == FNR { before[$1] = $2; next }
+     { n++; ticks = $2 - before[$1]; if (ticks > 50) print $1, \"was idle for\", ticks, \"ticks\" }
+     END { print n, \"CPUs looked at\" }' /tmp/before /tmp/after";
 
 // Reading stat_refresh makes the kernel run a work item on every CPU and wait for all of them, and
 // drop_caches drains per-CPU lists likewise: both end only when the pinned kworker of each CPU has run.
@@ -285,6 +297,16 @@ fn stayed(step: &StepOutcome, context: &str) {
     );
 }
 
+/// Goal: no CPU idles beside waiting tasks, not even one that was idle before the scheduler began. Catches: an idle
+/// map that learns of such CPUs only when something else happens to wake them (a third of the machine stood
+/// still), queues that not every CPU looks into.
+fn every_cpu_works(kernel: &str) {
+    let (step, context) = step(kernel, "every_cpu_works");
+    stayed(step, &context);
+    assert!(context.contains("16 CPUs looked at"), "{context}");
+    assert!(!context.contains("was idle for"), "{context}");
+}
+
 /// Goal: it loads, attaches, schedules and leaves. Catches: a program that this kernel's verifier
 /// refuses, a missing kfunc, an attach that takes for ever, a loader that does not end on SIGINT, and (for
 /// usher) statistics that do not come or count nothing.
@@ -425,7 +447,7 @@ macro_rules! on_kernel {
     };
 }
 
-on_kernel!(on_6_18, "6.18": hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-           pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
-on_kernel!(on_7_0, "7.0": hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-           pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
+on_kernel!(on_6_18, "6.18": every_cpu_works hackbench affinity_churn hotplug_of_cpus
+           hotplug_of_a_node pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
+on_kernel!(on_7_0, "7.0": every_cpu_works hackbench affinity_churn hotplug_of_cpus
+           hotplug_of_a_node pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
