@@ -43,7 +43,7 @@ const IDLE_NS: Nanos = 3;
 const CALLBACK_NS: Nanos = 25;
 /// Inserting into or taking from a queue that is ordered by virtual time, under its lock.
 const QUEUE_NS: Nanos = 60;
-/// A CPU that was told to look does so within an interrupt and the deepest idle state's exit.
+/// A CPU that was told to look does so within an interrupt, and the deepest idle state's exit beyond that.
 const IDLE_BOUND_NS: Nanos = 5_000_000;
 
 /// Tasks ordered by virtual time, first come first served among equals.
@@ -93,6 +93,7 @@ pub struct Usher {
     ended: Vec<bool>,  // by cpu: the slice of a task that could go on has ended
     tasks: Vec<Known>,
     seq: u64,
+    idle_bound_ns: Nanos,
     /// Accesses to shared memory of the last call.
     touched: u64,
     events: Vec<StatId>,
@@ -134,6 +135,7 @@ impl Usher {
             ended: Vec::new(),
             tasks: Vec::new(),
             seq: 0,
+            idle_bound_ns: IDLE_BOUND_NS,
             touched: 0,
             events: Vec::new(),
             reported: Statistics::default(),
@@ -399,6 +401,10 @@ impl Policy for Usher {
         };
         self.own = queues(topo.nr_cids());
         self.llc = queues(topo.llcs().len());
+        let costs = machine.costs();
+        let exits = costs.idle_states.iter().map(|s| s.exit_ns);
+        let deepest = exits.max().unwrap_or(0) * costs.n.idle_exit_permille / 1000;
+        self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.core = Some(core);
     }
@@ -533,7 +539,7 @@ impl Policy for Usher {
     }
 
     fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
-        Some(IDLE_BOUND_NS)
+        Some(self.idle_bound_ns)
     }
 
     fn sync_stats(&mut self, host: &mut Host) {
