@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! check [SCENARIO...]
+//! check --bound PREEMPTIONS SCENARIO...
 //! check --replay SCENARIO SCHEDULE
 //! ```
 
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use usher_core::model::{Build, Scenario};
 
-const USAGE: &str = "usage: check [SCENARIO... | --replay SCENARIO SCHEDULE]";
+const USAGE: &str = "usage: check [[--bound PREEMPTIONS] SCENARIO... | --replay SCENARIO SCHEDULE]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +36,13 @@ fn run(args: &[String]) -> Result<ExitCode, String> {
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let (bound, args) = match &args {
+        [flag, bound, rest @ ..] if flag == "--bound" => {
+            let why = |_| format!("`--bound {bound}`: it must be a number from 0 to 255");
+            (Some(bound.parse().map_err(why)?), rest)
+        }
+        all => (None, *all),
+    };
     let chosen: Vec<Scenario> = if args.is_empty() {
         build.scenarios()
     } else {
@@ -43,7 +51,7 @@ fn run(args: &[String]) -> Result<ExitCode, String> {
     };
     let mut code = ExitCode::SUCCESS;
     for scenario in chosen {
-        if !check(&scenario) {
+        if !check(&scenario, bound) {
             code = ExitCode::from(1);
         }
     }
@@ -58,9 +66,13 @@ fn scenario(build: &Build, name: &str) -> Result<Scenario, String> {
 }
 
 /// Explores one scenario and prints a line; false if a property does not hold.
-fn check(scenario: &Scenario) -> bool {
+fn check(scenario: &Scenario, bound: Option<u8>) -> bool {
     let start = Instant::now();
-    match scenario.explore() {
+    let explored = match bound {
+        Some(preemptions) => scenario.explore_bounded(preemptions),
+        None => scenario.explore(),
+    };
+    match explored {
         Ok(report) => {
             println!(
                 "{:<26} {} actors  {:>9} states  {:>9.2e} interleavings  longest {:>3}  {:.1} s",

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every order in which the core's protocols can run, scenario by scenario. The scenarios and their
-//! properties are in `core/tests/scenarios.h`; the larger ones are left to `--example check`.
+//! properties are in `core/tests/scenarios.h`. The last four are too large for every order: of those, every order in
+//! which actors are interrupted four or five times at most (but for as long as you like); with more
+//! time, `--example check --bound 7` and so on.
 
 use usher_core::model::Build;
 
 fn check(name: &str, at_least: u128) {
+    explore(name, None, at_least);
+}
+
+fn explore(name: &str, preemptions: Option<u8>, at_least: u128) {
     let scenario = Build::real()
         .scenario(name)
         .expect("the scenario is listed");
     assert!(scenario.nr_actors() >= 3);
-    let report = scenario
-        .explore()
-        .unwrap_or_else(|failure| panic!("{failure}"));
+    let explored = match preemptions {
+        None => scenario.explore(),
+        Some(preemptions) => scenario.explore_bounded(preemptions),
+    };
+    let report = explored.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(
         report.rests > 0 && report.interleavings >= at_least,
         "{report:?}"
@@ -65,4 +73,28 @@ fn wake_against_idle() {
 #[test]
 fn clock_against_clock() {
     check("clock_against_clock", 1_000);
+}
+
+// Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.
+#[test]
+fn idle_against_queue() {
+    explore("idle_against_queue", Some(5), 1_000_000);
+}
+
+// Goal: whoever hid a queue with two tasks from a CPU going idle sends somebody for the second.
+#[test]
+fn two_tasks_against_retire() {
+    explore("two_tasks_against_retire", Some(4), 1_000_000);
+}
+
+// Goal: a task that arrives in its queue only after the look is found by the late look.
+#[test]
+fn late_queue_against_idle() {
+    explore("late_queue_against_idle", Some(4), 1_000_000);
+}
+
+// Goal: a task that an interrupt leaves on a sleeping CPU is not left there.
+#[test]
+fn interrupt_against_idle() {
+    explore("interrupt_against_idle", Some(4), 1_000_000);
 }

@@ -59,6 +59,9 @@ impl<T: Ord + Clone> Numbers<T> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     memory: u32,
+    /// With a bound on preemptions: who stepped last, and how often somebody else may yet step in between.
+    running: u8,
+    left: u8,
     actors: [(History, u32); MAX_ACTORS],
 }
 
@@ -91,13 +94,16 @@ impl Choice {
 
 struct Machine<'a> {
     actors: &'a mut Actors,
+    /// How often an actor may be interrupted in an order that is tried; `None`: any number of times.
+    preemptions: Option<u8>,
     memories: Numbers<Vec<u64>>,
     buffers: Numbers<Vec<Store>>,
 }
 
 impl<'a> Machine<'a> {
-    fn new(actors: &'a mut Actors) -> Self {
+    fn new(actors: &'a mut Actors, preemptions: Option<u8>) -> Self {
         let mut machine = Self {
+            preemptions,
             actors,
             memories: Numbers::new(),
             buffers: Numbers::new(),
@@ -112,7 +118,12 @@ impl<'a> Machine<'a> {
         for (actor, place) in actors.iter_mut().enumerate().take(self.actors.nr()) {
             place.0 = actor as History;
         }
-        State { memory, actors }
+        State {
+            memory,
+            running: u8::MAX, // nobody yet
+            left: self.preemptions.unwrap_or(0),
+            actors,
+        }
     }
 
     fn memory(&self, state: &State) -> &[u64] {
@@ -181,6 +192,27 @@ impl<'a> Machine<'a> {
         let all = self.all_choices(state);
         let private = all.iter().find(|&&choice| self.private(state, choice));
         private.map_or_else(|| all.clone(), |&choice| vec![choice])
+    }
+
+    /// What a step does to the count of preemptions. A private step is none: it could as well happen when its actor
+    /// runs. Nor is a store that reaches memory. False: there were too many.
+    fn count(&self, state: &State, after: &mut State, choice: Choice, alone: bool) -> bool {
+        let Choice::Step(actor) = choice else {
+            return true;
+        };
+        if self.preemptions.is_none() || alone {
+            return true;
+        }
+        let running = usize::from(state.running);
+        let interrupts = running < self.actors.nr() && self.possible(state, running).is_ok();
+        if actor != running && interrupts {
+            let Some(left) = state.left.checked_sub(1) else {
+                return false;
+            };
+            after.left = left;
+        }
+        after.running = actor as u8;
+        true
     }
 
     fn all_choices(&self, state: &State) -> Vec<Choice> {
@@ -306,8 +338,8 @@ struct Reached {
 type Wrong = (&'static str, String, Report);
 
 /// Tries every order. Fails with what does not hold and one of the shortest orders that lead there.
-pub(crate) fn explore(actors: &mut Actors) -> Result<Report, Wrong> {
-    let mut machine = Machine::new(actors);
+pub(crate) fn explore(actors: &mut Actors, preemptions: Option<u8>) -> Result<Report, Wrong> {
+    let mut machine = Machine::new(actors, preemptions);
     machine.wander();
     // An actor touches what it was not known to touch: what was skipped must be tried after all.
     loop {
@@ -349,12 +381,18 @@ fn explore_once(machine: &mut Machine) -> Result<Report, Wrong> {
                     return Err((wrong, schedule, report));
                 }
             }
-            next.extend(choices.into_iter().map(|choice| Reached {
-                state: machine.apply(&reached.state, choice),
-                orders: reached.orders,
-                parent: index as u32,
-                choice,
-            }));
+            let alone = choices.len() == 1;
+            for choice in choices {
+                let mut state = machine.apply(&reached.state, choice);
+                if machine.count(&reached.state, &mut state, choice, alone) {
+                    next.push(Reached {
+                        state,
+                        orders: reached.orders,
+                        parent: index as u32,
+                        choice,
+                    });
+                }
+            }
         }
         layer = merge(next);
     }
@@ -388,7 +426,7 @@ fn schedule(trail: &[Vec<(u32, Choice)>], index: usize) -> String {
 
 /// Follows one order and tells about it.
 pub(crate) fn replay(actors: &mut Actors, schedule: &str) -> Result<Vec<String>, ScheduleError> {
-    let mut machine = Machine::new(actors);
+    let mut machine = Machine::new(actors, None);
     let mut state = machine.start();
     let mut lines = Vec::new();
     for (at, letter) in schedule.chars().enumerate() {

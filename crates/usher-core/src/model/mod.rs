@@ -141,7 +141,21 @@ impl Scenario {
     /// # Errors
     /// One of the shortest orders after which a property does not hold.
     pub fn explore(&self) -> Result<Report, Failure> {
-        explore::explore(&mut Actors::new(self.build.api, self.handle)).map_err(
+        self.explore_some(None)
+    }
+
+    /// Tries every order in which actors are interrupted so many times at most: another actor steps though the one
+    /// that stepped last could go on. How long they are interrupted, and when stores reach memory, is not bounded. For
+    /// scenarios too large to try all orders.
+    ///
+    /// # Errors
+    /// One of the shortest such orders after which a property does not hold.
+    pub fn explore_bounded(&self, preemptions: u8) -> Result<Report, Failure> {
+        self.explore_some(Some(preemptions))
+    }
+
+    fn explore_some(&self, preemptions: Option<u8>) -> Result<Report, Failure> {
+        explore::explore(&mut Actors::new(self.build.api, self.handle), preemptions).map_err(
             |(why, schedule, report)| Failure {
                 scenario: self.name(),
                 property: why,
