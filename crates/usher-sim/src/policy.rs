@@ -134,6 +134,11 @@ pub trait Policy: Send {
     /// Names of the reasons that [`Placement::reason`] counts.
     fn reasons(&self) -> &'static [&'static str];
 
+    /// What its model leaves out, for the reader of a result; `docs/MODELS.md` has it at length.
+    fn limits(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Called once, before any task exists: size tables, allocate lines, start timers.
     fn attach(&mut self, host: &mut Host);
 

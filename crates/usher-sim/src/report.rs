@@ -161,12 +161,30 @@ impl Report {
                 .iter()
                 .map(|class| (class.name.clone(), LineReport::new(class)))
                 .collect(),
-            limits: sim.limits.clone(),
+            limits: limits(&sim),
             log_hash: format!("{:016x}", sim.hash.finish()),
             partial,
             latencies,
         }
     }
+}
+
+/// What the workload and the policy leave out, and how far the costs are known.
+fn limits(sim: &Simulation) -> Vec<String> {
+    let costs = sim.host.machine.costs();
+    let assumed = format!(
+        "{} of the {} costs of table {} are assumed, not measured",
+        costs.assumed().count(),
+        costs.sources.len(),
+        costs.name
+    );
+    let policy = sim.policy.limits().iter().map(ToString::to_string);
+    sim.limits
+        .iter()
+        .cloned()
+        .chain(policy)
+        .chain([assumed])
+        .collect()
 }
 
 fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {

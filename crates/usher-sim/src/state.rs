@@ -183,27 +183,37 @@ impl Host {
     /// reads only what an earlier one has fetched.
     #[inline]
     pub(crate) fn prefetch_next(&self, policy: &dyn crate::Policy) {
-        let mut soon = self.queue.soon().map(|e| Event::unpack(e.what).cpu);
-        if let Some(cpu) = soon.nth(1) {
-            let program = self.cpus[cpu.index()]
+        let mut soon = self.queue.soon().map(|e| Event::unpack(e.what));
+        if let Some(Event { kind, cpu, .. }) = soon.nth(1) {
+            let state = &self.cpus[cpu.index()];
+            if let Some(program) = state
                 .curr
-                .and_then(|curr| self.tasks[curr.index()].program.as_deref());
-            if let Some(program) = program {
+                .and_then(|t| self.tasks[t.index()].program.as_deref())
+            {
                 prefetch_at(std::ptr::from_ref(program).cast(), 2);
             }
+            if let (Kind::Timer, Some(Reverse(first))) = (kind, state.timers.peek()) {
+                if let TimerKind::Task(wakes, _) = first.kind {
+                    prefetch(&self.tasks[wakes.index()], 5);
+                    policy.prefetch(cpu, Some(wakes));
+                }
+            }
         }
-        if let Some(cpu) = soon.nth(1) {
+        if let Some(Event { kind, cpu, .. }) = soon.nth(1) {
             let state = &self.cpus[cpu.index()];
             if let Some(curr) = state.curr {
                 prefetch(&self.tasks[curr.index()], 5);
+            }
+            if kind == Kind::Timer {
+                prefetch_at(state.timers.as_slice().as_ptr().cast(), 1);
             }
             for &sibling in self.machine.core_cpus(Core(state.core)) {
                 prefetch(&self.cpus[sibling.index()], 2);
             }
             policy.prefetch(cpu, state.curr);
         }
-        if let Some(cpu) = soon.nth(2) {
-            prefetch(&self.cpus[cpu.index()], 4);
+        if let Some(Event { cpu, .. }) = soon.nth(2) {
+            prefetch(&self.cpus[cpu.index()], 6);
         }
     }
 

@@ -360,6 +360,10 @@ impl Policy for Usher {
         &REASONS
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        &["no watchdog and bypass of sched_ext; real-time tasks run as normal ones"]
+    }
+
     fn attach(&mut self, host: &mut Host) {
         let machine = host.machine().clone();
         let narrow = self.shard_width.map(|width| {

@@ -259,7 +259,7 @@ impl Comparison {
             noise_floor_pct: noise_floor(values.iter().step_by(nr)),
             partial: values.iter().flatten().any(Option::is_none),
             cells,
-            limits: some.map(|report| report.limits.clone()).unwrap_or_default(),
+            limits: limits(runs),
         })
     }
 
@@ -314,7 +314,7 @@ impl Comparison {
             writeln!(out, "interrupted: some runs are missing")?;
         }
         for limit in &self.limits {
-            writeln!(out, "not modelled: {limit}")?;
+            writeln!(out, "limit: {limit}")?;
         }
         match self.cells.last() {
             Some(cell) => writeln!(out, "replay: {}", cell.replay),
@@ -350,6 +350,17 @@ impl Comparison {
         }
         Ok(())
     }
+}
+
+/// What any of the runs leaves out, each once.
+fn limits(runs: &[Runs]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for limit in runs.iter().flatten().flatten().flat_map(|r| &r.limits) {
+        if !all.contains(limit) {
+            all.push(limit.clone());
+        }
+    }
+    all
 }
 
 /// A ratio as a change in per cent.

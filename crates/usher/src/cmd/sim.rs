@@ -240,7 +240,7 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         writeln!(out, "interrupted: what was simulated until then")?;
     }
     for limit in &report.limits {
-        writeln!(out, "not modelled: {limit}")?;
+        writeln!(out, "limit: {limit}")?;
     }
     writeln!(out, "log hash {}", report.log_hash)
 }

@@ -347,6 +347,10 @@ impl Policy for Cfs39 {
         REASONS
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        &["no group scheduling in the fair class; real-time tasks run as nice 0"]
+    }
+
     fn attach(&mut self, host: &mut Host) {
         let machine = std::sync::Arc::clone(host.machine());
         self.times = CfsTimes {

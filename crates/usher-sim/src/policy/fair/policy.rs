@@ -107,6 +107,10 @@ impl Policy for Fair {
         NAMES
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        &["no group scheduling, NUMA balancing or energy model in the fair class"]
+    }
+
     fn attach(&mut self, host: &mut Host) {
         self.set_up(host);
     }

@@ -479,6 +479,10 @@ impl Policy for Rt {
         REASONS
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        &["no throttling of real-time tasks; the fair class below them is an outline"]
+    }
+
     fn attach(&mut self, host: &mut Host) {
         let machine = Arc::clone(host.machine());
         let nr = machine.nr_cpu_numbers();

@@ -289,6 +289,10 @@ impl Policy for ScxSimple {
         STEPS
     }
 
+    fn limits(&self) -> &'static [&'static str] {
+        &["no watchdog and bypass of sched_ext; real-time tasks run as normal ones"]
+    }
+
     fn attach(&mut self, host: &mut Host) {
         self.rules = topology_rules(self.rules, host.machine(), self.per_node());
         self.masks = Some(IdleMasks::new(host, self.per_node()));
