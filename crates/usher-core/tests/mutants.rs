@@ -34,6 +34,14 @@ const SCENARIOS: &[&str] = &[
     "wake_against_idle",
 ];
 
+/// Then those too large for all orders, with so many interruptions of actors at most.
+const BOUNDED: &[(&str, u8)] = &[
+    ("idle_against_queue", 3),
+    ("two_tasks_against_retire", 3),
+    ("late_queue_against_idle", 3),
+    ("interrupt_against_idle", 3),
+];
+
 const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "claim-unchecked",
@@ -141,6 +149,20 @@ const MUTANTS: &[Mutant] = &[
         is: "\treturn false;",
     },
     Mutant {
+        name: "backlog-no-poke",
+        breaks: "who hid a queue for a moment looks on behalf of others",
+        file: "queue.c",
+        was: "\tenv_fetch_or(u, l->backlog, l->backlog_bit);\n\tu->cpus[self].poke = 1;",
+        is: "\tenv_fetch_or(u, l->backlog, l->backlog_bit);",
+    },
+    Mutant {
+        name: "late-look-forgets",
+        breaks: "who filled a queue too early looks once more",
+        file: "queue.c",
+        was: "\tme->look = llc + 1;\n",
+        is: "",
+    },
+    Mutant {
         name: "rescue-forgets",
         breaks: "a rescue sends an idle CPU to the queues",
         file: "place.c",
@@ -232,10 +254,10 @@ fn last_error() -> String {
 
 /// The first failure.
 fn check(build: &Build) -> Option<Failure> {
-    SCENARIOS.iter().find_map(|name| {
-        let scenario = build.scenario(name).expect("the scenario is listed");
-        scenario.explore().err()
-    })
+    let find = |name: &str| build.scenario(name).expect("the scenario is listed");
+    let whole = SCENARIOS.iter().find_map(|name| find(name).explore().err());
+    let bounded = |(name, preemptions): &(&str, u8)| find(name).explore_bounded(*preemptions).err();
+    whole.or_else(|| BOUNDED.iter().find_map(bounded))
 }
 
 #[test]
