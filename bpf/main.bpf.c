@@ -113,6 +113,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 }
 
 #include "builtin.bpf.h"
+#include "hint.bpf.h"
 
 static __always_inline u32 wake_kind(u64 wake_flags)
 {
@@ -130,6 +131,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		.prev = cid_of(u, prev_cpu),
 		.waker = self,
 	};
+	struct usher_hinted *h = hinted(p);
 	struct usher_decision d;
 
 	if (usher_idle_mode != USHER_IDLE_USHER)
@@ -138,7 +140,11 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		count(self, USHER_HOST_NO_SET);
 		return prev_cpu;
 	}
+	if (h)
+		r.hints = h->flags;
 	d = usher_place(u, &r);
+	if (h && h->flags && r.wake == USHER_WAKE_FORK)
+		settle(u, h, u->cids[d.cid].llc);
 	rescue(u, self);
 	if (d.claimed)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
@@ -449,6 +455,8 @@ void BPF_STRUCT_OPS(usher_set_cpumask, struct task_struct *p, const struct cpuma
 s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	set_remember(usher(), p);
+	if (args->fork)
+		hints_inherit(usher(), p);
 	return 0;
 }
 
@@ -509,13 +517,17 @@ SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(usher_migrate, struct task_struct *p, int dest_cpu)
 {
 	struct usher __arena *u = usher();
-	u32 self;
+	struct usher_hinted *h;
+	u32 self, to;
 
 	if (!u)
 		return 0;
 	self = cid_of(u, bpf_get_smp_processor_id());
-	usher_host_cpus[self].migrations[level_between(u, cid_of(u, p->thread_info.cpu),
-						       cid_of(u, dest_cpu))]++;
+	to = cid_of(u, dest_cpu);
+	usher_host_cpus[self].migrations[level_between(u, cid_of(u, p->thread_info.cpu), to)]++;
+	h = hinted(p);
+	if (h && h->home)
+		settle(u, h, u->cids[to].llc);
 	return 0;
 }
 

@@ -29,6 +29,15 @@ enum usher_host_event {
 	USHER_HOST_NR_EVENTS,
 };
 
+/* What became of a program's call about hints, or of a child that was to inherit them. */
+enum usher_hint_calls {
+	USHER_HINT_WAS_SET,
+	USHER_HINT_READ,
+	USHER_HINT_REFUSED,
+	USHER_HINT_NO_MEMORY,
+	USHER_HINT_NR_CALLS,
+};
+
 /* Per CPU, at its cid. Written by that CPU only, except pinned, which is written under its runqueue lock. */
 struct usher_host_cpu {
 	__u32 pinned; /* 1: the CPU's own queue may have tasks */
@@ -39,7 +48,8 @@ struct usher_host_cpu {
 	__u64 waited_ns;     /* the longest that a task waited before it ran here; above in ticks */
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
-	/* whole 64-byte lines until here */
+	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
+	__u64 unused[4];		       /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

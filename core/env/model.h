@@ -25,6 +25,7 @@ enum model_step {
 	MODEL_WRITE,
 	MODEL_OR,
 	MODEL_AND,
+	MODEL_ADD,
 	MODEL_BARRIER,
 	MODEL_PUSH,  /* add 1 to the length of a queue, under its lock */
 	MODEL_POP,   /* take 1 off, unless it is 0 */
@@ -43,6 +44,7 @@ static u64 model_access(u32 step, u64 *place, u64 value);
 #define env_write(u, p, v) ((void)(u), (void)model_access(MODEL_WRITE, (p), (v)))
 #define env_fetch_or(u, p, bits) ((void)(u), model_access(MODEL_OR, (p), (bits)))
 #define env_fetch_and(u, p, bits) ((void)(u), model_access(MODEL_AND, (p), (bits)))
+#define env_fetch_add(u, p, n) ((void)(u), model_access(MODEL_ADD, (p), (u64)(n)))
 #define env_barrier(u) ((void)(u), (void)model_access(MODEL_BARRIER, NULL, 0))
 #define env_count(u, self, event) ((void)(u), (void)(self), (void)(event)) /* nothing depends on counts */
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))

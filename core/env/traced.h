@@ -50,6 +50,14 @@ static inline u64 usher_log_and(u64 *p, u64 bits)
 	return old;
 }
 
+static inline u64 usher_log_plus(u64 *p, u64 n)
+{
+	u64 old = *p;
+
+	*p = old + n;
+	return old;
+}
+
 #define USHER_MEM
 #define USHER_FN static inline __attribute__((unused))
 #define USHER_COLD static __attribute__((noinline, unused))
@@ -58,6 +66,7 @@ static inline u64 usher_log_and(u64 *p, u64 bits)
 #define env_write(u, p, v) ((void)(usher_log_access(u, p, USHER_ACCESS_WRITE), *(p) = (v)))
 #define env_fetch_or(u, p, bits) (usher_log_access(u, p, USHER_ACCESS_RMW), usher_log_or((p), (bits)))
 #define env_fetch_and(u, p, bits) (usher_log_access(u, p, USHER_ACCESS_RMW), usher_log_and((p), (bits)))
+#define env_fetch_add(u, p, n) (usher_log_access(u, p, USHER_ACCESS_RMW), usher_log_plus((p), (u64)(n)))
 #define env_barrier(u) usher_log_add((u)->host->log, 0, USHER_ACCESS_BARRIER)
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))

@@ -137,7 +137,7 @@ static void usher_fill_cids(struct usher *u, const struct usher_spec *spec)
 		}
 }
 
-static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 *clocks)
+static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 *clocks, u64 *settled)
 {
 	u32 c;
 
@@ -149,12 +149,15 @@ static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 
 			llc->first_shard = spec->shard[c];
 			llc->node = spec->node[c];
 		}
+		if (c == 0 || spec->shard[c] != spec->shard[c - 1])
+			llc->nr_cores += env_ones(u->shards[spec->shard[c]].first_thread);
 		llc->nr_cids++;
 		llc->nr_shards = spec->shard[c] - llc->first_shard + 1;
 	}
 	for (c = 0; c < spec->nr_llcs; c++) {
 		u->llcs[c].vtime_now = clocks + c * (USHER_LINE / 8);
 		*u->llcs[c].vtime_now = USHER_CLOCK_START;
+		u->llcs[c].settled = settled + c * (USHER_LINE / 8);
 	}
 }
 
@@ -241,7 +244,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	struct usher_bump bump = { .base = mem };
 	struct usher dummy = { 0 }, *u = usher_take(&bump, sizeof(*u));
 	u32 first[USHER_MAX_CIDS + 1];
-	u64 *words, *clocks;
+	u64 *words, *clocks, *settled;
 	u32 n, c, s = 0, nr_summaries = 0, nr_backlogs = 0;
 
 	for (c = 0; c < spec->nr_cids; c++)
@@ -274,6 +277,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 			u->summaries[nr_summaries++] = summary + c;
 	}
 	clocks = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
+	settled = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
 	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));
 	words = usher_take(&bump, usher_pack_words(spec, first, NULL, NULL) * sizeof(u64));
 	usher_take(&bump, 0); /* the last line is whole */
@@ -283,7 +287,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	usher_pack_words(spec, first, u->shards, words);
 	usher_fill_shards(u, spec, first);
 	usher_fill_cids(u, spec);
-	usher_fill_llcs(u, spec, clocks);
+	usher_fill_llcs(u, spec, clocks, settled);
 	usher_fill_nodes(u, spec);
 	usher_fill_summaries(u, spec);
 	u->nr_cids = spec->nr_cids;

@@ -5,5 +5,6 @@
  */
 #include "idle.c"
 #include "queue.c"
+#include "hint.c"
 #include "place.c"
 #include "node.c"

@@ -2,7 +2,8 @@
 /*
  * One decision: where should this task run?
  *
- *  1. One allowed CPU: there, idle or not.
+ *  1. One allowed CPU: there, idle or not. After that a hint of the task, if it has one and there is room:
+ *     hint.c.
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
  *     the data is. Not across nodes: the task's memory stays behind.
  *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. Here and in 6 only
@@ -24,6 +25,7 @@
 #include "../include/usher/usher.h"
 #include "idle.c"
 #include "queue.c"
+#include "hint.c"
 
 USHER_INLINE struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed)
 {
@@ -188,8 +190,21 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid));
 	}
 
+	/* The wish of the task. */
+	if (r->hints & USHER_FORK_HINTS && r->wake == USHER_WAKE_FORK) {
+		s.q.from = from;
+		cid = usher_hint_fork(u, &s, r->hints);
+		if (cid >= 0)
+			return usher_decide(cid, USHER_HINT_FORK, true);
+	} else if (r->hints & USHER_WAKE_AFFINE && r->wake != USHER_WAKE_FORK &&
+		   u->cids[r->waker].llc != u->cids[from].llc) {
+		cid = usher_hint_wake(u, &s, r->waker);
+		if (cid >= 0)
+			return usher_decide(cid, USHER_HINT_WAKE, true);
+	}
+
 	/* 2. A sync wakeup within the node. */
-	if (r->wake == USHER_WAKE_SYNC) {
+	if (r->wake == USHER_WAKE_SYNC && !(r->hints & USHER_WAKE_HOLD)) {
 		struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
 		struct usher_cid USHER_MEM *prev = &u->cids[from];
 

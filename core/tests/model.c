@@ -28,6 +28,9 @@ static u64 model_carry_out(u32 step, u64 *place, u64 value)
 	case MODEL_AND:
 		*place &= value;
 		break;
+	case MODEL_ADD:
+		*place += value;
+		break;
 	case MODEL_PUSH:
 		++*place;
 		break;

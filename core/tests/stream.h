@@ -135,12 +135,16 @@ USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	r.waker = usher_stream_below(s, u->nr_cids);
 	if (!(draw >> 8 & 7))
 		r.tiers = draw >> 16 & 3;
+	if (!(draw >> 20 & 7))
+		r.hints = draw >> 40 & (draw >> 48 & 1 ? USHER_FORK_AFFINE | USHER_WAKE_HOLD : USHER_FORK_SPREAD | USHER_WAKE_AFFINE);
 	if (!(draw >> 24 & 3)) {
 		r.nr_allowed = usher_stream_draw_set(u, s);
 		r.allowed = &s->allowed;
 	}
 	d = usher_place(u, &r);
 	usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
+	if (r.hints)
+		usher_settle(u, draw >> 56 & 1 ? u->cids[r.prev].llc : USHER_NO_LLC, u->cids[d.cid].llc);
 	if (!d.claimed)
 		usher_stream_queue(u, s, d.cid, r.waker, r.allowed);
 	else if (draw >> 32 & 7)

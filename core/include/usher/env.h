@@ -29,6 +29,7 @@
  *   env_write(u, p, v)          a store; no order implied
  *   env_fetch_or(u, p, bits)    the value before; a full barrier on both sides
  *   env_fetch_and(u, p, bits)   likewise
+ *   env_fetch_add(u, p, n)      likewise; n may be negative
  *   env_barrier(u)              a full barrier
  *   env_count(u, self, event)   one more of enum usher_event, on behalf of CPU self; never shared
  *   env_trace(u, request, decision)   a decision fell

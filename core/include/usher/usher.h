@@ -45,6 +45,8 @@ enum usher_granularity {
 /* Why a decision fell as it did. The order is that of the steps in place.c. */
 enum usher_reason {
 	USHER_PINNED,		/* only one CPU is allowed */
+	USHER_HINT_FORK,	/* a core where the hint about births asks for it */
+	USHER_HINT_WAKE,	/* a core in the waker's LLC, as the hint about wakeups asks */
 	USHER_SYNC_CORE,	/* sync wakeup: an idle core in the waker's LLC, where the data is */
 	USHER_SYNC_CPU,		/* sync wakeup: an idle CPU in the waker's LLC */
 	USHER_PREV_CORE,	/* prev's whole core is idle */
@@ -79,6 +81,8 @@ enum usher_event {
 	USHER_EV_STEAL_LLC,	 /* tasks taken from the CPU's own LLC's queue, */
 	USHER_EV_STEAL_NODE,	 /* ... from another LLC of the node, */
 	USHER_EV_STEAL_REMOTE,	 /* ... from another node */
+	USHER_EV_HINT_KEPT,	 /* a hint decided, */
+	USHER_EV_HINT_LAPSED,	 /* ... or asked for a full place and was passed over */
 	USHER_NR_EVENTS,
 };
 
@@ -121,10 +125,11 @@ struct usher_llc {
 	u32 first_cid, nr_cids;
 	u32 first_shard, nr_shards;
 	u32 node;
-	u32 unused;
+	u32 nr_cores;
 	u64 USHER_MEM *backlog; /* the word of the node's backlog with this LLC's bit */
 	u64 backlog_bit;
 	u64 USHER_MEM *vtime_now; /* the queue's clock, on a line of its own */
+	u64 USHER_MEM *settled;	  /* hinted tasks that live here, asleep or not; on a line of its own */
 };
 
 /* Read-only, per node, memory-only nodes included. */
@@ -195,6 +200,17 @@ enum usher_wake {
 	USHER_WAKE_FORK,
 };
 
+/* What a program may wish for its tasks, and they for their children. At most one of each pair. */
+enum usher_hint {
+	USHER_FORK_AFFINE = 1, /* be born near the parent */
+	USHER_FORK_SPREAD = 2, /* be born where few live */
+	USHER_WAKE_AFFINE = 4, /* wake near the waker */
+	USHER_WAKE_HOLD = 8,   /* wake where it ran last */
+};
+
+#define USHER_FORK_HINTS (USHER_FORK_AFFINE | USHER_FORK_SPREAD)
+#define USHER_WAKE_HINTS (USHER_WAKE_AFFINE | USHER_WAKE_HOLD)
+
 /* One task to place. */
 struct usher_request {
 	const struct usher_set USHER_MEM *allowed; /* NULL: any */
@@ -203,6 +219,7 @@ struct usher_request {
 	u32 waker;	  /* cid the decision is made on */
 	u32 nr_allowed;	  /* how many cids allowed names; any number above one if NULL */
 	u32 tiers;	  /* as in struct usher_query */
+	u32 hints;	  /* enum usher_hint, of the task; of a newborn, which has its parent's */
 };
 
 struct usher_decision {

@@ -8,7 +8,7 @@ use libbpf_rs::libbpf_sys::bpf_map__initial_value;
 use libbpf_rs::{AsRawLibbpf, MapImpl};
 use usher_core::{build_into, bytes_needed, Foreign, Settings, Statistics, Tables};
 
-use crate::shared::{HostCpu, HOST_EVENTS, LEVELS};
+use crate::shared::{HostCpu, HINT_CALLS, HOST_EVENTS, LEVELS};
 
 /// Bytes of a page of the arena.
 const PAGE: usize = 4096;
@@ -87,6 +87,12 @@ impl Arena {
         self.root() + self.layout.tables as u64
     }
 
+    /// How many hinted tasks live in each LLC now.
+    pub fn inhabitants(&self) -> Vec<u64> {
+        // SAFETY: the arena is mapped as long as this exists.
+        unsafe { self.core.settled() }
+    }
+
     /// All counters now, summed over CPUs.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters {
@@ -104,6 +110,9 @@ impl Arena {
                 }
                 let waited_ns = addr_of!((*cpu).waited_ns).read_volatile();
                 sum.waited_ns = sum.waited_ns.max(waited_ns);
+                for (call, sum) in sum.hint_calls.iter_mut().enumerate() {
+                    *sum += addr_of!((*cpu).hint_calls[call]).read_volatile();
+                }
                 for (event, sum) in sum.host.iter_mut().enumerate() {
                     *sum += addr_of!((*cpu).events[event]).read_volatile();
                 }
@@ -122,6 +131,8 @@ pub struct Counters {
     pub migrations: [u64; LEVELS.len()],
     /// By the callbacks: [`HOST_EVENTS`].
     pub host: [u64; HOST_EVENTS.len()],
+    /// What became of calls about hints: [`HINT_CALLS`].
+    pub hint_calls: [u64; HINT_CALLS.len()],
     /// The longest that a task waited for a CPU.
     pub waited_ns: u64,
 }
@@ -137,6 +148,9 @@ impl Counters {
         for (count, before) in now.host.iter_mut().zip(earlier.host) {
             *count = count.wrapping_sub(before);
         }
+        for (count, before) in now.hint_calls.iter_mut().zip(earlier.hint_calls) {
+            *count = count.wrapping_sub(before);
+        }
         now
     }
 
@@ -147,6 +161,9 @@ impl Counters {
             *count += more;
         }
         for (count, more) in self.host.iter_mut().zip(other.host) {
+            *count += more;
+        }
+        for (count, more) in self.hint_calls.iter_mut().zip(other.hint_calls) {
             *count += more;
         }
         self.waited_ns = self.waited_ns.max(other.waited_ns);

@@ -11,8 +11,10 @@ use libbpf_rs::libbpf_sys::{bpf_prog_get_info_by_fd, bpf_prog_info};
 use libbpf_rs::skel::Skel;
 use serde::Serialize;
 
+use usher_core::Event;
+
 use crate::arena::Counters;
-use crate::shared::{HOST_EVENTS, LEVELS};
+use crate::shared::{HINT_CALLS, HOST_EVENTS, LEVELS};
 use crate::skel::MainSkel;
 
 /// How long the start took, in milliseconds.
@@ -73,7 +75,14 @@ pub fn write(
             .map(|(reason, n)| (reason.as_str(), n))
             .collect(),
         migrations: LEVELS.into_iter().zip(counters.migrations).collect(),
-        hints: BTreeMap::new(),
+        hints: HINT_CALLS
+            .into_iter()
+            .zip(counters.hint_calls)
+            .chain([
+                ("kept", counters.core[Event::HintKept]),
+                ("lapsed", counters.core[Event::HintLapsed]),
+            ])
+            .collect(),
         events: counters
             .core
             .events()

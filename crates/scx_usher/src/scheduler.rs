@@ -111,13 +111,28 @@ impl<'obj> Attached<'obj> {
         *current.lock().expect("no reader panics") = Some(arena);
 
         let mut links = Vec::new();
-        if !args.no_migrations {
+        if follow_moves(args) {
             links.push(
                 skel.progs
                     .usher_migrate
                     .attach()
                     .context("cannot count migrations")?,
             );
+        }
+        if !args.no_hints {
+            links.push(
+                skel.progs
+                    .usher_ended_task
+                    .attach()
+                    .context("cannot see tasks end")?,
+            );
+            match skel.progs.usher_prctl.attach() {
+                Ok(link) => links.push(link),
+                Err(error) => log::warn!(
+                    "no placement hints: this kernel lets no program answer prctl(2) (it needs \
+                     CONFIG_BPF_LSM or CONFIG_SECURITY): {error}"
+                ),
+            }
         }
         links.push(attach(&mut skel)?);
         links.reverse(); // the scheduler goes first
@@ -177,7 +192,9 @@ fn open<'obj>(
 
     // A probe of the family's headers whose answer nobody here asks for; it needs function tracing.
     skel.progs.scx_lib_init_probe.set_autoload(false);
-    skel.progs.usher_migrate.set_autoload(!args.no_migrations);
+    skel.progs.usher_migrate.set_autoload(follow_moves(args));
+    skel.progs.usher_prctl.set_autoload(!args.no_hints);
+    skel.progs.usher_ended_task.set_autoload(!args.no_hints);
     skel.maps
         .usher_arena
         .set_max_entries(layout.pages())
@@ -203,6 +220,11 @@ fn open<'obj>(
     rodata.usher_nr_possible = machine.nr_possible;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
     Ok((skel, name))
+}
+
+/// Whether the program at every migration is needed: to count, or to know where hinted tasks live.
+fn follow_moves(args: &Args) -> bool {
+    !args.no_migrations || !args.no_hints
 }
 
 /// usher_<version>_<target>, as the sched_ext family names itself, cut to what the kernel stores.

@@ -16,6 +16,9 @@ pub const HOST_EVENTS: [&str; 8] = [
     "builtin-none",
 ];
 
+/// `enum usher_hint_calls`, by name: what became of programs' calls about hints.
+pub const HINT_CALLS: [&str; 4] = ["set", "read", "refused", "no-memory"];
+
 /// `struct usher_host_cpu`.
 #[repr(C)]
 pub struct HostCpu {
@@ -30,5 +33,8 @@ pub struct HostCpu {
     pub migrations: [u64; LEVELS.len()],
     /// What the callbacks met.
     pub events: [u64; HOST_EVENTS.len()],
+    /// What became of calls about hints.
+    pub hint_calls: [u64; HINT_CALLS.len()],
+    unused: [u64; 4],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

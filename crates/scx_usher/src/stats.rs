@@ -81,6 +81,12 @@ pub struct Metrics {
     /// Idle CPUs sent to work.
     #[stat(desc = "idle CPUs sent to fetch a waiting task")]
     pub kicked: u64,
+    /// Hints that decided.
+    #[stat(desc = "placements that a hint decided")]
+    pub hints_kept: u64,
+    /// Hints that lapsed.
+    #[stat(desc = "hints that asked for a full place and were passed over")]
+    pub hints_lapsed: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
     pub longest_wait_ms: u64,
@@ -113,6 +119,8 @@ impl From<&Counters> for Metrics {
             queued: host("shared") + host("no-set"),
             queued_pinned: host("pinned"),
             kicked: host("kicked"),
+            hints_kept: core[Event::HintKept],
+            hints_lapsed: core[Event::HintLapsed],
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
@@ -167,8 +175,10 @@ impl Metrics {
         });
         writeln!(
             out,
-            "  moved{}  longest wait {} ms",
+            "  moved{}  hints kept {} lapsed {}  longest wait {} ms",
             moved.concat(),
+            self.hints_kept,
+            self.hints_lapsed,
             self.longest_wait_ms
         )?;
         Ok(out.flush()?)
@@ -243,7 +253,9 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
         assert!(
-            text.contains("moved  core 1  llc 2  node 3  remote 4  longest wait 7 ms"),
+            text.contains(
+                "moved  core 1  llc 2  node 3  remote 4  hints kept 0 lapsed 0  longest wait 7 ms"
+            ),
             "{text}"
         );
     }

@@ -104,6 +104,11 @@ s32 USHER_EXPORT(balance)(struct usher *u, u32 cid)
 	return usher_balance(u, cid);
 }
 
+void USHER_EXPORT(settle)(struct usher *u, u32 from, u32 to)
+{
+	usher_settle(u, from, to);
+}
+
 s32 USHER_EXPORT(cpu_node)(struct usher *u, u32 cpu)
 {
 	return usher_cpu_node(u, cpu);

@@ -41,6 +41,16 @@ bool usher_tables_backlog_has(struct usher *u, u32 llc)
 	return env_read(u, u->llcs[llc].backlog) & u->llcs[llc].backlog_bit;
 }
 
+u32 usher_tables_nr_llcs(struct usher *u)
+{
+	return u->nr_llcs;
+}
+
+u64 usher_tables_settled(struct usher *u, u32 llc)
+{
+	return env_read(u, u->llcs[llc].settled);
+}
+
 u64 usher_tables_clock(struct usher *u, u32 llc)
 {
 	return env_read(u, u->llcs[llc].vtime_now);

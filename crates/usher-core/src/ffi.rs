@@ -43,6 +43,7 @@ pub(crate) struct Request {
     pub waker: u32,
     pub nr_allowed: u32,
     pub tiers: u32,
+    pub hints: u32,
 }
 
 /// `struct usher_decision`.
@@ -103,6 +104,8 @@ extern "C" {
     pub(crate) fn usher_tables_word_offset(u: *mut Usher, shard: u32) -> u64;
     pub(crate) fn usher_tables_summary_has(u: *mut Usher, shard: u32) -> bool;
     pub(crate) fn usher_tables_backlog_has(u: *mut Usher, llc: u32) -> bool;
+    pub(crate) fn usher_tables_nr_llcs(u: *mut Usher) -> u32;
+    pub(crate) fn usher_tables_settled(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
     pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
@@ -162,6 +165,7 @@ environments! {
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:
         (*mut Usher, u64, u64, u32) -> bool;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
+    settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
     pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
         (*mut Usher, *const Query, u32) -> i32;

@@ -100,6 +100,10 @@ named! {
     Reason {
         /// Only one CPU is allowed.
         Pinned = "pinned",
+        /// A core where the task's hint about births asks for it.
+        HintFork = "hint-fork",
+        /// A core in the waker's LLC, as the task's hint about wakeups asks.
+        HintWake = "hint-wake",
         /// Sync wakeup: an idle core in the waker's LLC, where the data is.
         SyncCore = "sync-core",
         /// Sync wakeup: an idle CPU in the waker's LLC.
@@ -164,6 +168,10 @@ named! {
         StealNode = "steal-node",
         /// ... from another node.
         StealRemote = "steal-remote",
+        /// A hint decided, ...
+        HintKept = "hint-kept",
+        /// ... or asked for a full place and was passed over.
+        HintLapsed = "hint-lapsed",
     }
 }
 

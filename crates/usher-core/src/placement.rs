@@ -343,6 +343,21 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, llc, ran_ns, weight) })
     }
 
+    /// A hinted task that lived in the LLC `from` lives in `to` from now on; `None`: nowhere, or nobody knew.
+    pub fn settle(&mut self, from: Option<Llc>, to: Option<Llc>) {
+        let number = |llc: Option<Llc>| llc.map_or(u32::MAX, |llc| self.llc(llc));
+        let (from, to) = (number(from), number(to));
+        // SAFETY: as in idle_enter(); the number of no LLC changes nothing.
+        unsafe { (self.api.settle)(self.u, from, to) }
+    }
+
+    /// How many hinted tasks live in `llc`. Never traced.
+    pub fn settled(&self, llc: Llc) -> u64 {
+        let llc = self.llc(llc);
+        // SAFETY: `u` is whole, the LLC exists; a read.
+        unsafe { ffi::usher_tables_settled(self.u, llc) }
+    }
+
     /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended.
     pub fn vtime_due(&mut self, v: Vtime, first: Vtime, llc: Llc) -> bool {
         let llc = self.llc(llc);
@@ -561,6 +576,19 @@ impl Foreign {
     pub unsafe fn nr_cids(&self) -> usize {
         // SAFETY: the tables stand at `u`, says the caller.
         unsafe { ffi::usher_tables_nr_cids(self.u) as usize }
+    }
+
+    /// How many hinted tasks live in each LLC.
+    ///
+    /// # Safety
+    /// The memory is still mapped.
+    pub unsafe fn settled(&self) -> Vec<u64> {
+        // SAFETY: the tables stand at `u`, says the caller.
+        unsafe {
+            (0..ffi::usher_tables_nr_llcs(self.u))
+                .map(|llc| ffi::usher_tables_settled(self.u, llc))
+                .collect()
+        }
     }
 
     /// Counters of one CPU; nothing for a cid that does not exist.

@@ -277,11 +277,12 @@ impl<'a> Machine<'a> {
                 0
             }
             Kind::Barrier | Kind::Done => 0,
-            Kind::Or | Kind::And | Kind::Await => {
+            Kind::Or | Kind::And | Kind::Add | Kind::Await => {
                 let old = self.memory(state)[cell];
                 let new = match kind {
                     Kind::Or => old | value,
                     Kind::And => old & value,
+                    Kind::Add => old.wrapping_add(value),
                     _ => 0,
                 };
                 self.write(after, cell, new);
@@ -480,6 +481,7 @@ fn tell(machine: &Machine, state: &State, actor: usize, step: Step) -> String {
         Kind::Read => format!("{name}: reads {old:#x}"),
         Kind::Write => format!("{name}: {value:#x} into the store buffer"),
         Kind::Or => format!("{name}: sets {value:#x}, was {old:#x}"),
+        Kind::Add => format!("{name}: adds {}, was {old}", value as i64),
         Kind::And => format!("{name}: clears {:#x}, was {old:#x}", !value),
         Kind::Barrier => "full barrier".to_owned(),
         Kind::Push => format!("{name}: one more than {old}, into the store buffer"),

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-use usher_core::{CidSet, Core, Decision, Event, PickError, Query, Reason, Request, Tiers, Wake};
+use usher_core::{
+    CidSet, Core, Decision, Event, Hints, PickError, Query, Reason, Request, Tiers, Wake,
+};
 use usher_topo::{Cid, Cpu, Llc, Node, Shard, Tier};
 
 use crate::machine::Machine;
@@ -42,6 +44,7 @@ pub enum Op {
         waker: u32,
         allowed: Allowed,
         tiers: u32,
+        hints: u32,
     },
     Look {
         from: u32,
@@ -69,6 +72,13 @@ pub enum Op {
     },
     IdleCpus(u32),
     IdleCores(u32),
+    /// A hinted task moves from where one lives, if one does, to an LLC or away.
+    Settle(Option<u32>, Option<u32>),
+}
+
+/// Flags of hints that may stand together, three times out of four none.
+fn draw_hints(random: &mut Random) -> u32 {
+    random.pick(&[0, 0, 0, 1, 2, 4, 5, 6, 8, 9, 10, 0, 0, 0, 0, 0])
 }
 
 fn draw_allowed(random: &mut Random, machine: &Machine) -> Allowed {
@@ -113,7 +123,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     let llc = random.below(nr_llcs);
     let beyond = u32::from(random.one_in(16));
     let node = random.below(machine.nodes.len() as u32 + beyond);
-    match random.below(28) {
+    match random.below(32) {
         0..=2 => Op::Look {
             from: random.below(machine.nr_cids()),
             by: cid,
@@ -139,7 +149,11 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             tiers: draw_tiers(random),
         },
         26 => Op::IdleCpus(node),
-        _ => Op::IdleCores(node),
+        27 => Op::IdleCores(node),
+        _ => Op::Settle(
+            random.one_in(2).then(|| random.below(nr_llcs)),
+            (!random.one_in(4)).then_some(llc),
+        ),
     }
 }
 
@@ -163,6 +177,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 waker: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
                 tiers: draw_tiers(random),
+                hints: draw_hints(random),
             }),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
             54..=59 => ops.push(Op::Enter(cid)),
@@ -317,9 +332,11 @@ impl<'a> Pair<'a> {
                 waker,
                 ref allowed,
                 tiers,
+                hints,
             } => {
                 let wanted = self.wanted(allowed, tiers);
-                self.place(wake, prev, waker, &wanted)
+                let hints = Hints::from_bits(hints).expect("legal ones are drawn");
+                self.place(wake, prev, waker, &wanted, hints)
             }
             Op::Look {
                 from,
@@ -423,6 +440,12 @@ impl<'a> Pair<'a> {
                 let plain = plain.map_or_else(|| Ok(cid_set(&self.plain.idle_cores(node))), Err);
                 same("idle_cores", self.core.idle_cores(Node(node)), plain)
             }
+            Op::Settle(from, to) => {
+                let from = from.filter(|&llc| self.plain.settled[llc as usize] > 0);
+                self.core.settle(from.map(Llc), to.map(Llc));
+                self.plain.settle(from, to);
+                Ok(())
+            }
             _ => unreachable!("every operation is done in one of the three functions"),
         }
     }
@@ -461,10 +484,18 @@ impl<'a> Pair<'a> {
         self.bounded(by, |core| call(core, &query))
     }
 
-    fn place(&mut self, wake: Wake, prev: u32, waker: u32, wanted: &Wanted) -> Checked {
-        let answers = self.plain.place(wake, prev, waker, wanted);
+    fn place(
+        &mut self,
+        wake: Wake,
+        prev: u32,
+        waker: u32,
+        wanted: &Wanted,
+        hints: Hints,
+    ) -> Checked {
+        let answers = self.plain.place(wake, prev, waker, wanted, hints);
         let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
+            hints,
             allowed: allowed.as_ref(),
             wake,
             prev: Cid(prev),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use usher_core::{Granularity, PickError, Reason, Wake};
+use usher_core::{Granularity, Hints, PickError, Reason, Wake};
 
 use crate::machine::Machine;
 
@@ -74,6 +74,8 @@ pub struct Plain<'a> {
     pub queued: Vec<u64>,
     /// LLCs whose queue was announced and not seen empty since.
     pub announced: BTreeSet<u32>,
+    /// Per LLC: hinted tasks that live there.
+    pub settled: Vec<u32>,
 }
 
 impl<'a> Plain<'a> {
@@ -87,6 +89,7 @@ impl<'a> Plain<'a> {
             turned: BTreeSet::new(),
             queued: vec![0; machine.llcs.len()],
             announced: BTreeSet::new(),
+            settled: vec![0; machine.llcs.len()],
         }
     }
 
@@ -111,6 +114,15 @@ impl<'a> Plain<'a> {
 
     pub fn test_and_clear(&mut self, cid: u32) -> bool {
         self.idle.remove(&cid)
+    }
+
+    pub fn settle(&mut self, from: Option<u32>, to: Option<u32>) {
+        if let Some(llc) = from {
+            self.settled[llc as usize] -= 1;
+        }
+        if let Some(llc) = to {
+            self.settled[llc as usize] += 1;
+        }
     }
 
     pub fn pinned_turn(&mut self, cid: u32) -> bool {
@@ -287,8 +299,70 @@ impl Plain<'_> {
         answers
     }
 
+    /// The cores of an LLC, each as its first thread.
+    fn cores_of(&self, llc: u32) -> BTreeSet<u32> {
+        let cids = self.machine.llcs[llc as usize].clone();
+        cids.map(|cid| self.machine.cores[cid as usize].start)
+            .collect()
+    }
+
+    /// How full an LLC is, and how many tasks it has room for.
+    fn fullness(&self, llc: u32) -> (usize, usize) {
+        let cores = self.cores_of(llc);
+        let busy = cores.iter().filter(|&&core| !self.core_idle(core)).count();
+        (busy.max(self.settled[llc as usize] as usize), cores.len())
+    }
+
+    fn llcs_of(&self, node: u32) -> Vec<u32> {
+        let cids = &self.machine.nodes[node as usize];
+        let llcs = (0..).zip(&self.machine.llcs);
+        llcs.filter(|(_, llc)| cids.contains(&llc.start))
+            .map(|(llc, _)| llc)
+            .collect()
+    }
+
+    /// core/src/hint.c: whom the hint sends a newborn to; `None`: it lapses.
+    fn fork_hint(&self, from: u32, wanted: &Wanted, spread: bool) -> Option<u32> {
+        let tables = &self.machine.tables;
+        let (own, node) = (tables.llc[from as usize], tables.node[from as usize]);
+        let core_in = |llc: u32| {
+            let first = self.machine.llcs[llc as usize].start;
+            self.in_llc(if llc == own { from } else { first }, true, wanted)
+        };
+        if !spread {
+            let near = self.llcs_of(node);
+            let (before, rest): (Vec<u32>, Vec<u32>) = near.iter().partition(|&&llc| llc < own);
+            let room = |llc: &u32| {
+                let (full, cores) = self.fullness(*llc);
+                full < cores
+            };
+            return rest
+                .into_iter()
+                .chain(before)
+                .filter(room)
+                .find_map(core_in);
+        }
+        let (mut best, (mut full, mut cores)) = (own, self.fullness(own));
+        for &node in &self.machine.order[node as usize] {
+            for llc in self.llcs_of(node) {
+                let (its_full, its_cores) = self.fullness(llc);
+                if (its_full + 1) * cores <= full * its_cores {
+                    (best, full, cores) = (llc, its_full, its_cores);
+                }
+            }
+        }
+        core_in(best)
+    }
+
     /// The steps of core/src/place.c. The answers that are all right.
-    pub fn place(&self, wake: Wake, prev: u32, waker: u32, wanted: &Wanted) -> Vec<Answer> {
+    pub fn place(
+        &self,
+        wake: Wake,
+        prev: u32,
+        waker: u32,
+        wanted: &Wanted,
+        hints: Hints,
+    ) -> Vec<Answer> {
         let tables = &self.machine.tables;
         let in_machine = 0..self.machine.nr_cids();
         let from = match &wanted.allowed {
@@ -306,10 +380,31 @@ impl Plain<'_> {
             answer.claimed = self.idle.contains(&from);
             return vec![answer];
         }
+        // The wish of the task.
+        let has = |hint: Hints| hints.bits() & hint.bits() != 0;
+        let other_llc = tables.llc[from as usize] != tables.llc[waker as usize];
+        let wish = match wake {
+            Wake::Fork if has(Hints::FORK_AFFINE) || has(Hints::FORK_SPREAD) => {
+                let found = self.fork_hint(from, wanted, has(Hints::FORK_SPREAD));
+                found.map(|cid| (Reason::HintFork, cid))
+            }
+            Wake::Wake | Wake::Sync if has(Hints::WAKE_AFFINE) && other_llc => {
+                let found = self.in_llc(waker, true, wanted);
+                found.map(|cid| (Reason::HintWake, cid))
+            }
+            _ => None,
+        };
+        if let Some((reason, cid)) = wish {
+            return vec![Answer::taken(reason, [cid].into())];
+        }
         // 2.
         let place = |cid: u32| (tables.node[cid as usize], tables.llc[cid as usize]);
         let ((from_node, from_llc), (waker_node, waker_llc)) = (place(from), place(waker));
-        if wake == Wake::Sync && from_node == waker_node && from_llc != waker_llc {
+        if wake == Wake::Sync
+            && !has(Hints::WAKE_HOLD)
+            && from_node == waker_node
+            && from_llc != waker_llc
+        {
             for (whole, reason) in [(true, Reason::SyncCore), (false, Reason::SyncCpu)] {
                 if let Some(cid) = self.in_llc(waker, whole, wanted) {
                     return vec![Answer::taken(reason, [cid].into())];

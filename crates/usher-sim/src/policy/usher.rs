@@ -19,7 +19,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use usher_core::{AccessKind, CidSet, Core, Event, Granularity, Query, Reason, Request, Settings};
+use usher_core::{
+    AccessKind, CidSet, Core, Event, Granularity, Hints, Query, Reason, Request, Settings,
+};
 use usher_core::{Statistics, Tables, Tiers, Vtime, Wake};
 use usher_topo::Topology;
 
@@ -61,6 +63,8 @@ struct Known {
     claimed: Option<Cpu>,
     /// Where it waits.
     place: Place,
+    /// The LLC that it lives in, if it has hints.
+    home: Option<Llc>,
     /// Runtime when it was last charged.
     charged: Nanos,
     /// Its allowed set in cid order, if it may not run everywhere, and what it was made from.
@@ -304,6 +308,18 @@ impl Usher {
         take(host, queue, cpu)
     }
 
+    fn hints(&self, host: &Host, task: TaskId) -> Hints {
+        Hints::from_bits(host.task(task).hint().bits()).expect("workloads check hints")
+    }
+
+    /// Tells the core where a hinted task lives.
+    fn settle(&mut self, host: &mut Host, task: TaskId, home: Option<Llc>) {
+        let before = std::mem::replace(&mut self.tasks[task.index()].home, home);
+        if before != home {
+            self.call(host, 0, |core| core.settle(before, home));
+        }
+    }
+
     /// Whether somebody waits for this CPU, or in its LLC's queue.
     fn waiting(&self, cpu: Cpu) -> bool {
         let cid = self.cid(cpu);
@@ -420,6 +436,10 @@ impl Policy for Usher {
         self.tasks[task.index()] = Known::default();
     }
 
+    fn task_dead(&mut self, host: &mut Host, task: TaskId) {
+        self.settle(host, task, None);
+    }
+
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
         self.allowed(host, wake.task);
         let allowed = self.tasks[wake.task.index()].allowed.take();
@@ -433,12 +453,16 @@ impl Policy for Usher {
             prev: self.cid(wake.prev),
             waker: self.cid(host.this_cpu()),
             tiers: Tiers::ANY,
+            hints: self.hints(host, wake.task),
         };
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
         let cpu = self.cpus[decision.cid.index()];
+        if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
+            self.settle(host, wake.task, Some(self.llc_of[decision.cid.index()]));
+        }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
         known.claimed = decision.claimed.then_some(cpu);
@@ -486,6 +510,9 @@ impl Policy for Usher {
             }
         };
         self.tasks[task.index()].place = Place::Nowhere;
+        let hinted = self.hints(host, task) != Hints::NONE;
+        let home = hinted.then(|| self.llc_of[self.cid(cpu).index()]);
+        self.settle(host, task, home);
         self.since[cpu.index()] = host.runtime(task);
         Some(task)
     }

@@ -3,6 +3,7 @@
 
 mod compare;
 mod completions;
+mod hint;
 mod lab;
 mod man;
 mod sim;
@@ -30,6 +31,7 @@ enum Command {
     Sim(sim::Args),
     Compare(compare::Args),
     Lab(lab::Args),
+    Hint(hint::Args),
     #[command(hide = true)]
     Completions(completions::Args),
     #[command(hide = true)]
@@ -43,6 +45,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Sim(args) => sim::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Hint(args) => hint::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Placement hints: where each of them sends a task, and when it lapses.
+
+use usher_core::{Core, Decision, Event, Hints, Reason, Request, Wake};
+use usher_topo::{shape, Cid, Llc, Topology};
+
+/// A machine whose CPUs are all idle but the first, on which everybody is born and wakes others.
+fn machine(text: &str) -> (Core, Topology) {
+    let topo = Topology::build(&shape::parse(text).expect("a shape"), 64).expect("a machine");
+    let mut core = Core::of(&topo).expect("tables");
+    for cid in 1..topo.nr_cids() {
+        core.idle_enter(Cid(cid as u32));
+    }
+    (core, topo)
+}
+
+fn request(wake: Wake, prev: u32, waker: u32, hints: Hints) -> Request<'static> {
+    Request {
+        wake,
+        hints,
+        ..Request::wake(Cid(prev), Cid(waker))
+    }
+}
+
+/// A hinted child is born on CPU 0, runs a moment and sleeps. Its LLC.
+fn birth(core: &mut Core, topo: &Topology, hints: Hints) -> (Llc, Reason) {
+    let decision = core.place(&request(Wake::Fork, 0, 0, hints));
+    let llc = llc_of(topo, decision);
+    core.settle(None, Some(llc));
+    if decision.claimed {
+        core.idle_exit(decision.cid);
+        core.idle_enter(decision.cid);
+    }
+    (llc, decision.reason)
+}
+
+fn llc_of(topo: &Topology, decision: Decision) -> Llc {
+    topo.cids()[decision.cid.0 as usize].llc
+}
+
+// Goal: sleepers count. Method: children that sleep at once, in an LLC of four cores of which the parent has one.
+// Catches: counting idle CPUs only, which puts all of them into one LLC (it cost tbench half its throughput).
+#[test]
+fn affine_children_fill_the_parents_llc_and_then_the_next() {
+    let (mut core, topo) = machine("2n4l4c2t");
+    core.settle(None, Some(Llc(0))); // the parent
+    let born: Vec<u32> = (0..9)
+        .map(|_| birth(&mut core, &topo, Hints::FORK_AFFINE).0 .0)
+        .collect();
+    assert_eq!(born, [0, 0, 0, 1, 1, 1, 1, 2, 2]);
+}
+
+// Goal: a full node makes the hint lapse, and the task is placed as without. Method: more children than cores.
+#[test]
+fn affine_lapses_when_the_node_is_full() {
+    let (mut core, topo) = machine("2n2l2c1t");
+    core.settle(None, Some(Llc(0)));
+    let reasons: Vec<Reason> = (0..5)
+        .map(|_| birth(&mut core, &topo, Hints::FORK_AFFINE).1)
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            Reason::HintFork,
+            Reason::HintFork,
+            Reason::HintFork,
+            Reason::LlcCore,
+            Reason::LlcCore
+        ]
+    );
+    let events = core.statistics();
+    assert_eq!((events[Event::HintKept], events[Event::HintLapsed]), (3, 2));
+}
+
+// Goal: children spread evenly over all LLCs, the near node first. Method: as many as two rounds.
+#[test]
+fn spread_children_go_where_few_live() {
+    let (mut core, topo) = machine("2n2l4c2t");
+    core.settle(None, Some(Llc(0)));
+    let born: Vec<u32> = (0..8)
+        .map(|_| birth(&mut core, &topo, Hints::FORK_SPREAD).0 .0)
+        .collect();
+    assert_eq!(born, [1, 2, 3, 0, 1, 2, 3, 0]);
+}
+
+// Goal: who moves away or ends makes room. Method: a full LLC, one inhabitant less.
+#[test]
+fn a_place_given_up_is_free_again() {
+    let (mut core, topo) = machine("1n2l2c1t");
+    core.settle(None, Some(Llc(0)));
+    assert_eq!(birth(&mut core, &topo, Hints::FORK_AFFINE).0, Llc(0));
+    assert_eq!(birth(&mut core, &topo, Hints::FORK_AFFINE).0, Llc(1));
+    core.settle(Some(Llc(0)), Some(Llc(1)));
+    assert_eq!((core.settled(Llc(0)), core.settled(Llc(1))), (1, 2));
+    assert_eq!(birth(&mut core, &topo, Hints::FORK_AFFINE).0, Llc(0));
+    core.settle(Some(Llc(0)), None);
+    assert_eq!(core.settled(Llc(0)), 1);
+}
+
+// Goal: wake-affine pulls to the waker's LLC while a core is idle there now, and no longer. Method: a waker with
+// two idle cores beside it wakes four sleepers of another node. Catches: a flag that says "idle cores" for
+// milliseconds after the last is gone.
+#[test]
+fn wake_affine_follows_the_waker_while_cores_last() {
+    let (mut core, topo) = machine("2n1l3c2t");
+    let reasons: Vec<(Reason, u32)> = (0..4)
+        .map(|_| {
+            let decision = core.place(&request(Wake::Wake, 11, 0, Hints::WAKE_AFFINE));
+            (decision.reason, llc_of(&topo, decision).0)
+        })
+        .collect();
+    assert_eq!(reasons[0], (Reason::HintWake, 0));
+    assert_eq!(reasons[1], (Reason::HintWake, 0));
+    assert_eq!(reasons[2], (Reason::PrevCore, 1));
+    assert_eq!(reasons[3].1, 1);
+}
+
+// Goal: wake-hold keeps a task where it ran, where a sync wakeup would have it leave. Method: both ways.
+#[test]
+fn wake_hold_stays() {
+    for (hints, reason, llc) in [
+        (Hints::NONE, Reason::SyncCore, 0),
+        (Hints::WAKE_HOLD, Reason::PrevCore, 1),
+    ] {
+        let (mut core, topo) = machine("1n2l2c2t");
+        let decision = core.place(&request(Wake::Sync, 7, 0, hints));
+        assert_eq!((decision.reason, llc_of(&topo, decision).0), (reason, llc));
+    }
+}
+
+// Goal: a wish never leads out of the allowed set. Method: every hint, with a set far from where it points.
+#[test]
+fn affinity_comes_first() {
+    let allowed = [Cid(12), Cid(13)].into_iter().collect();
+    for bits in 0..16 {
+        let Some(hints) = Hints::from_bits(bits) else {
+            continue;
+        };
+        for wake in [Wake::Wake, Wake::Sync, Wake::Fork] {
+            let (mut core, _) = machine("2n2l2c2t");
+            let decision = core.place(&Request {
+                allowed: Some(&allowed),
+                ..request(wake, 12, 0, hints)
+            });
+            assert!(
+                [12, 13].contains(&decision.cid.0),
+                "{hints:?} {wake}: {decision:?}"
+            );
+        }
+    }
+}
+
+// Goal: contradictions are no hints. Method: all combinations of the four flags and one beyond.
+#[test]
+fn both_of_a_pair_are_refused() {
+    let legal: Vec<u32> = (0..32)
+        .filter(|bits| Hints::from_bits(*bits).is_some())
+        .collect();
+    assert_eq!(legal, [0, 1, 2, 4, 5, 6, 8, 9, 10]);
+    assert_eq!(Hints::FORK_AFFINE.and(Hints::FORK_SPREAD), None);
+}
