@@ -43,7 +43,7 @@ fn the_callbacks_named_exist() {
             .find(&format!("fn {name}("))
             .unwrap_or_else(|| panic!("no callback {name}"));
         let end = source[at..].find([';', '{']).expect("a signature ends");
-        let bare = source[at..].as_bytes()[end] == b';';
+        let bare = source.as_bytes()[at + end] == b';';
         assert_eq!(bare, row.ends_with("| yes |"), "{name}");
         required += u32::from(bare);
     }
