@@ -3,6 +3,7 @@
 //! can be deleted and comes back by `make setup`.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{LabError, Result};
 
@@ -52,13 +53,20 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| LabError::io(path, "cannot read", error))
 }
 
+/// A name beside a path for a file that is not complete yet: this call's own, whoever else fills the cache now.
+pub fn partial(path: &Path) -> PathBuf {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.as_os_str().to_os_string();
+    name.push(format!(".{}-{call}.partial", std::process::id()));
+    PathBuf::from(name)
+}
+
 /// Writes a file so that it is either absent or complete, creating its folder.
 pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(|e| LabError::io(folder, "cannot create", e))?;
-    let mut partial = path.as_os_str().to_os_string();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
+    let partial = partial(path);
     std::fs::write(&partial, contents).map_err(|e| LabError::io(&partial, "cannot write", e))?;
     std::fs::rename(&partial, path).map_err(|e| LabError::io(path, "cannot rename into place", e))
 }
@@ -92,5 +100,30 @@ impl Fnv {
     /// The hash so far.
     pub fn hex(&self) -> String {
         format!("{:032x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: several guests may be prepared at once. Method: threads that write the same file. Catches: a name for the
+    // incomplete file that two of them share, so that one finds it renamed away.
+    #[test]
+    fn writers_of_one_file_do_not_meet() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        write_atomically(&path, &[7; 4096]).expect("written");
+                        assert_eq!(read(&path).expect("there"), [7; 4096]);
+                    }
+                });
+            }
+        });
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 1, "incomplete files stay behind");
     }
 }

@@ -286,7 +286,7 @@ pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
         return Ok(path);
     }
     std::fs::create_dir_all(&folder).map_err(|e| LabError::io(&folder, "cannot create", e))?;
-    let partial = folder.join(format!("partial-{}", std::process::id()));
+    let partial = cache::partial(&path);
     let arguments = [Path::new("-o"), &partial, program];
     if tool::output("strip", &arguments).is_err() {
         return Ok(program.to_path_buf());
