@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Baselines to compare with: the same queues, but the kernel's own tracking of idle CPUs and its own choice
- * among them, with one mask for the machine or one per node (Linux 6.15). Not used unless asked for
- * (--idle builtin, --idle builtin-node).
+ * Baselines to compare with: the same queues, but the kernel's own tracking of idle CPUs and its
+ * own choice among them, with one mask for the machine or one per node (Linux 6.15). Not used
+ * unless asked for (--idle builtin, --idle builtin-node).
  */
 #ifndef USHER_BUILTIN_H
 #define USHER_BUILTIN_H

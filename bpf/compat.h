@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Differences between kernels from 6.12 on. Probed by the presence of a symbol, a member or an enumerator,
- * never by a version; the version named is the one that made the difference.
+ * Differences between kernels from 6.12 on. Probed by the presence of a symbol, a member or an
+ * enumerator, never by a version; the version named is the one that made the difference.
  *
  * The headers of the sched_ext family (scx/compat.bpf.h) bridge most of them under the newest name:
  *
@@ -21,10 +21,11 @@
 #define USHER_WF_SYNC bpf_core_enum_value(enum scx_wake_flags, SCX_WAKE_SYNC)
 
 /*
- * Whether a task may not leave its CPU for now. Running a BPF program disables migration of the current task
- * on some kernels (until 6.18, and later with preemptible RCU), so a count of 1 says nothing about current:
- * it is taken for movable, and the kernel itself keeps such a task from being taken by another CPU. From
- * 6.14 on the kernel does not show us such tasks at all (SCX_OPS_ENQ_MIGRATION_DISABLED is not set).
+ * Whether a task may not leave its CPU for now. Running a BPF program disables migration of the
+ * current task on some kernels (until 6.18, and later with preemptible RCU), so a count of 1 says
+ * nothing about current: it is taken for movable, and the kernel itself keeps such a task from
+ * being taken by another CPU. From 6.14 on the kernel does not show us such tasks at all
+ * (SCX_OPS_ENQ_MIGRATION_DISABLED is not set).
  */
 static inline bool usher_migration_disabled(const struct task_struct *p)
 {

@@ -2,12 +2,13 @@
 /*
  * The hints of tasks: where they come from, and which LLC a hinted task lives in.
  *
- * A program asks with prctl(USHER_PR_HINT, op, flags, pid, 0); include/usher_hint.h says it in full. The kernel
- * knows no such option, and a program that modifies the return of security_task_prctl() answers in its place: a
- * value other than 0 ends the system call and becomes its result. All other options pass untouched.
+ * A program asks with prctl(USHER_PR_HINT, op, flags, pid, 0); include/usher_hint.h says it in
+ * full. The kernel knows no such option, and a program that modifies the return of
+ * security_task_prctl() answers in its place: a value other than 0 ends the system call and becomes
+ * its result. All other options pass untouched.
  *
- * Hints stand in the task's storage, which a child gets from its parent and which goes with the task. Until
- * somebody hints for the first time (usher_hinted), nobody looks for any.
+ * Hints stand in the task's storage, which a child gets from its parent and which goes with the
+ * task. Until somebody hints for the first time (usher_hinted), nobody looks for any.
  */
 #ifndef USHER_HINT_BPF_H
 #define USHER_HINT_BPF_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * scx_usher: the placement core as a sched_ext scheduler. Only callbacks: translate between the kernel's CPUs
- * and the core's cids, ask the core, act. Every choice is made in core/src.
+ * scx_usher: the placement core as a sched_ext scheduler. Only callbacks: translate between the
+ * kernel's CPUs and the core's cids, ask the core, act. Every choice is made in core/src.
  *
- * Queues: a dispatch queue per LLC, whose id is the LLC's, ordered by virtual time; and one per CPU for tasks
- * that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that CPU's local queue.
+ * Queues: a dispatch queue per LLC, whose id is the LLC's, ordered by virtual time; and one per CPU
+ * for tasks that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that
+ * CPU's local queue.
  *
  *   select_cpu    place(); a claimed CPU gets the task at once
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU
@@ -13,9 +14,9 @@
  *   update_idle   the idle map
  *   running, stopping   virtual time
  *
- * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct usher_host_cpu),
- * with interrupts off, so those need no atomics. This CPU is not always the one the callback is about:
- * enqueue runs on the waker's.
+ * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct
+ * usher_host_cpu), with interrupts off, so those need no atomics. This CPU is not always the one
+ * the callback is about: enqueue runs on the waker's.
  */
 #include "compat.h"
 #include "../core/include/usher/usher.h"
@@ -83,8 +84,9 @@ static __always_inline u32 cid_of(struct usher __arena *u, u32 cpu)
 }
 
 /*
- * Whether a CPU is in the tables. One that came online after they were built is not, until the restart that
- * the kernel then asks for: it must not report in another's name, and has no queue of its own.
+ * Whether a CPU is in the tables. One that came online after they were built is not, until the
+ * restart that the kernel then asks for: it must not report in another's name, and has no queue of
+ * its own.
  */
 static __always_inline bool known_cpu(struct usher __arena *u, u32 cpu)
 {
@@ -202,8 +204,8 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
 		/*
-		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU that just comes
-		 * online they are all there is.
+		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU
+		 * that just comes online they are all there is.
 		 */
 		if ((p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP) || !known_cpu(u, cpu)) {
 			count(self, USHER_HOST_LOCAL);
@@ -293,8 +295,9 @@ static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 }
 
 /*
- * Nothing to run, and this CPU was idle before: the kernel will not report it again. It has never reported a CPU that
- * was idle already when the scheduler began; the kernel makes every CPU look for work then.
+ * Nothing to run, and this CPU was idle before: the kernel will not report it again. It has never
+ * reported a CPU that was idle already when the scheduler began; the kernel makes every CPU look
+ * for work then.
  */
 static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 {
@@ -310,8 +313,8 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 	if (!usher_idle_again(u, cid) || me->vain)
 		return;
 	/*
-	 * Work in reach, once more. It may be work that this CPU is not allowed to take, so it is tried once
-	 * per idle period; who put it there looks again (usher_late_look()).
+	 * Work in reach, once more. It may be work that this CPU is not allowed to take, so it is
+	 * tried once per idle period; who put it there looks again (usher_late_look()).
 	 */
 	me->vain = 1;
 	if (usher_test_and_clear(u, cid))
@@ -319,8 +322,8 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 }
 
 /*
- * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices late, and
- * yielding ends them early.
+ * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices
+ * late, and yielding ends them early.
  */
 static __always_inline void charge(struct usher __arena *u, struct task_struct *p, u32 cid)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The core as the kernel runs it, replaying streams of operations (core/tests/stream.h) through the kernel's
- * program test run, for comparison with the native core. Needs no sched_ext.
+ * The core as the kernel runs it, replaying streams of operations (core/tests/stream.h) through the
+ * kernel's program test run, for comparison with the native core. Needs no sched_ext.
  */
 #include "../core/include/usher/usher.h"
 

@@ -2,11 +2,11 @@
 /*
  * The allowed CPUs of restricted tasks, as sets of cids.
  *
- * A task that may run everywhere, or on one CPU only, has none. For the others the kernel's mask is translated
- * whenever it changes and kept in the task's storage. The kernel calls ops.set_cpumask() under the task's
- * pi_lock and its runqueue's lock, select_cpu under the first and enqueue under the second: a set
- * is never read while it is written. For a decision it is copied to a place in the arena that belongs to the
- * deciding CPU, since the core reads sets where all its memory is.
+ * A task that may run everywhere, or on one CPU only, has none. For the others the kernel's mask is
+ * translated whenever it changes and kept in the task's storage. The kernel calls ops.set_cpumask()
+ * under the task's pi_lock and its runqueue's lock, select_cpu under the first and enqueue under
+ * the second: a set is never read while it is written. For a decision it is copied to a place in
+ * the arena that belongs to the deciding CPU, since the core reads sets where all its memory is.
  */
 #ifndef USHER_SETS_H
 #define USHER_SETS_H

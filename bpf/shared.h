@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the loader and its BPF programs share besides struct usher: a block per CPU, in the arena beside it.
- * To be included behind usher/usher.h.
- * crates/scx_usher/src/shared.rs mirrors it and checks the sizes.
+ * What the loader and its BPF programs share besides struct usher: a block per CPU, in the arena
+ * beside it. To be included behind usher/usher.h. crates/scx_usher/src/shared.rs mirrors it and
+ * checks the sizes.
  */
 #ifndef USHER_SHARED_H
 #define USHER_SHARED_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A program that asks for its children to be spread over the machine, and says whether somebody listens.
+ * A program that asks for its children to be spread over the machine, and says whether somebody
+ * listens.
  *
  *	cc -I include -o hint examples/hint.c && ./hint
  */

@@ -6,10 +6,11 @@
  *
  *	usher_hint(USHER_HINT_SET, USHER_HINT_FORK_SPREAD | USHER_HINT_WAKE_HOLD, 0);
  *
- * Children and threads inherit hints, exec keeps them. They are wishes: affinity, cpusets and capacity always
- * come first, and a hint that asks for a full place is passed over.
+ * Children and threads inherit hints, exec keeps them. They are wishes: affinity, cpusets and
+ * capacity always come first, and a hint that asks for a full place is passed over.
  *
- * Without scx_usher the kernel answers EINVAL and nothing changes, so a program can always call and ignore the result.
+ * Without scx_usher the kernel answers EINVAL and nothing changes, so a program can always call and
+ * ignore the result.
  */
 #ifndef USHER_HINT_H
 #define USHER_HINT_H
@@ -34,8 +35,8 @@
 #include <sys/prctl.h>
 
 /*
- * Sets or gets the hints of a thread; pid 0 is the caller. Returns USHER_HINT_OK | the flags in force, or -1 with
- * errno:
+ * Sets or gets the hints of a thread; pid 0 is the caller. Returns USHER_HINT_OK | the flags in
+ * force, or -1 with errno:
  *
  *   EINVAL  unknown op or flag, both of a pair; or scx_usher does not run
  *   ESRCH   no such thread

@@ -3,14 +3,14 @@
  * The core inside a Linux kernel, as part of a BPF object.
  *
  * struct usher and its tables live in a BPF arena, built there by the loader with the same code as
- * everywhere. A pointer in the arena is the loader's own address; the compiler casts it (address space 1)
- * and the kernel uses its low 32 bits. The kernel checks nothing there and needs to know no bounds: an
- * access outside what is mapped reads 0 and writes nothing.
+ * everywhere. A pointer in the arena is the loader's own address; the compiler casts it (address
+ * space 1) and the kernel uses its low 32 bits. The kernel checks nothing there and needs to know
+ * no bounds: an access outside what is mapped reads 0 and writes nothing.
  *
- * x86's JIT compiles compare-and-swap and add on arena memory, but not fetch-or, fetch-and, fetch-xor
- * (arm64's does with LSE). So the two bit operations are loops around a compare-and-swap: lock-free, and
- * repeated only when somebody else changed the word meanwhile. A loop that the kernel's budget ends (it
- * would take millions of losses in a row) is reported to the includer.
+ * x86's JIT compiles compare-and-swap and add on arena memory, but not fetch-or, fetch-and,
+ * fetch-xor (arm64's does with LSE). So the two bit operations are loops around a compare-and-swap:
+ * lock-free, and repeated only when somebody else changed the word meanwhile. A loop that the
+ * kernel's budget ends (it would take millions of losses in a row) is reported to the includer.
  *
  * The file that includes the core defines, after including this header and before the core:
  *
@@ -36,9 +36,10 @@
 #define USHER_COLD static __attribute__((noinline, unused))
 
 /*
- * The verifier is done with a can_loop loop when a round begins in a state that an earlier round covers. A
- * counter that steps by a constant it knows has other bounds in each round and is never covered; one that
- * steps by what a writable global happens to hold is "some number" from the second round on. Always 1.
+ * The verifier is done with a can_loop loop when a round begins in a state that an earlier round
+ * covers. A counter that steps by a constant it knows has other bounds in each round and is never
+ * covered; one that steps by what a writable global happens to hold is "some number" from the
+ * second round on. Always 1.
  */
 static volatile u32 usher_bpf_one = 1;
 

@@ -2,17 +2,18 @@
 /*
  * The core under a checker that tries every order in which the accesses of several CPUs can happen.
  *
- * An actor (what one CPU does) is a plain function. It depends on nothing but what it reads from shared memory,
- * so the checker needs no threads: it runs the actor again from its start, feeds it the answers that it
- * got so far, and stops it at the next access to shared memory. That access is the actor's next
- * step. The checker carries steps out on a memory of its own, in every order.
+ * An actor (what one CPU does) is a plain function. It depends on nothing but what it reads from
+ * shared memory, so the checker needs no threads: it runs the actor again from its start, feeds it
+ * the answers that it got so far, and stops it at the next access to shared memory. That access is
+ * the actor's next step. The checker carries steps out on a memory of its own, in every order.
  *
- * Memory is that of x86 (TSO): a plain store sits in its CPU's buffer until some later time, read-modify-
- * writes and barriers wait until the buffer is empty, a CPU's reads see its own buffer first. Reads are not
- * reordered among themselves, which other machines do; the protocol puts a full barrier wherever an order matters.
+ * Memory is that of x86 (TSO): a plain store sits in its CPU's buffer until some later time,
+ * read-modify-writes and barriers wait until the buffer is empty, a CPU's reads see its own buffer
+ * first. Reads are not reordered among themselves, which other machines do; the protocol puts a
+ * full barrier wherever an order matters.
  *
- * In direct mode accesses happen at once in the memory of struct usher: to set a scene up, and to ask questions
- * about one that came to rest.
+ * In direct mode accesses happen at once in the memory of struct usher: to set a scene up, and to
+ * ask questions about one that came to rest.
  */
 #ifndef USHER_ENV_MODEL_H
 #define USHER_ENV_MODEL_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The core in an ordinary process: many threads, C11 atomics through the compiler's builtins.
- * The host behind u->host says what the core cannot know: the lengths of the queues, which the host keeps.
+ * The core in an ordinary process: many threads, C11 atomics through the compiler's builtins. The
+ * host behind u->host says what the core cannot know: the lengths of the queues, which the host
+ * keeps.
  */
 #ifndef USHER_ENV_NATIVE_H
 #define USHER_ENV_NATIVE_H

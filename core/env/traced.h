@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The core in one thread, with a log of every access to memory that other CPUs share: the simulator prices
- * each of them by who had the line last. Accesses to read-only tables and to a CPU's own counters are free
- * of such traffic and are not logged.
+ * The core in one thread, with a log of every access to memory that other CPUs share: the simulator
+ * prices each of them by who had the line last. Accesses to read-only tables and to a CPU's own
+ * counters are free of such traffic and are not logged.
  */
 #ifndef USHER_ENV_TRACED_H
 #define USHER_ENV_TRACED_H

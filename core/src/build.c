@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Builds the tables of a struct usher from a struct usher_spec, in one block of memory that the host
- * supplies. Runs in a process only: the kernel host builds in memory that it shares with its BPF programs.
+ * Builds the tables of a struct usher from a struct usher_spec, in one block of memory that the
+ * host supplies. Runs in a process only: the kernel host builds in memory that it shares with its
+ * BPF programs.
  *
  * The layout is computed by the same function that fills it in: with no memory it only counts.
  *
- * Granularity is nothing but the placement of the idle words. A granularity's domain (the machine, a node,
- * an LLC, a shard) starts on a line of its own; within it, shards are packed into words as densely as they
- * go without straddling one. So with `global` 512 CPUs share a line, as in the kernel's own mask.
+ * Granularity is nothing but the placement of the idle words. A granularity's domain (the machine,
+ * a node, an LLC, a shard) starts on a line of its own; within it, shards are packed into words as
+ * densely as they go without straddling one. So with `global` 512 CPUs share a line, as in the
+ * kernel's own mask.
  */
 #ifndef USHER_BUILD_C
 #define USHER_BUILD_C

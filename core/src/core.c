@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The whole core for a host to include. Its functions are static: each host compiles them with its own
- * environment and exports what it needs under its own names.
+ * The whole core for a host to include. Its functions are static: each host compiles them with its
+ * own environment and exports what it needs under its own names.
  */
 #include "idle.c"
 #include "queue.c"

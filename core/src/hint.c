@@ -2,23 +2,25 @@
 /*
  * Placement hints: a program's wish where its children are born and where its tasks wake.
  *
- * A hint is about a last-level cache, and what it may ask for depends on how full that is: how many hinted tasks
- * live there, or how many of its cores are at work, whichever is more, against the cores it has. Those who
- * live there count while they sleep, too: servers that all sleep while the next is born would otherwise
- * end up in one LLC and meet there when they wake. A newborn lives where it was placed from that moment on, so a
- * burst of births sees itself. Tasks without hints are seen at work only; they cost nothing here.
+ * A hint is about a last-level cache, and what it may ask for depends on how full that is: how many
+ * hinted tasks live there, or how many of its cores are at work, whichever is more, against the
+ * cores it has. Those who live there count while they sleep, too: servers that all sleep while the
+ * next is born would otherwise end up in one LLC and meet there when they wake. A newborn lives
+ * where it was placed from that moment on, so a burst of births sees itself. Tasks without hints
+ * are seen at work only; they cost nothing here.
  *
  *   fork-affine  the parent's LLC while it has room, then the next of the node that has
  *   fork-spread  the LLC that is the least full, the nearest of those that are nearly so
  *   wake-affine  the waker's LLC, if a core is idle there now
  *   wake-hold    the LLC of prev, where the wakeup's kind would have it leave
  *
- * Room is a whole idle core, and fewer inhabitants than cores. A hint that finds none lapses: the task is placed as if
- * without, and that is counted. The allowed set and the tiers hold all the same.
+ * Room is a whole idle core, and fewer inhabitants than cores. A hint that finds none lapses: the
+ * task is placed as if without, and that is counted. The allowed set and the tiers hold all the
+ * same.
  *
  * Hosts tell who lives where: usher_settle() when a hinted task is placed at birth, gets its first
- * hint, moves to another LLC, loses its hints or ends. The counts are kept, not checked: whoever settles a task twice
- * makes its LLC look full.
+ * hint, moves to another LLC, loses its hints or ends. The counts are kept, not checked: whoever
+ * settles a task twice makes its LLC look full.
  */
 #ifndef USHER_HINT_C
 #define USHER_HINT_C

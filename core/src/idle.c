@@ -2,27 +2,31 @@
 /*
  * The idle map: which CPUs are idle, and who may have them.
  *
- * A shard's idle bits are one word, by default on a line of its own, so that a CPU that goes idle or is
- * claimed disturbs nobody outside its shard. A CPU entering idle sets its bit with one atomic. A searcher
- * claims a CPU by clearing the bit with one atomic, and owns it only if the bit was set: of any number of
- * searchers exactly one does. Siblings are neighbouring bits, so whether a whole core is idle is arithmetic
- * on the same word; there is no second mask that could disagree with the first.
+ * A shard's idle bits are one word, by default on a line of its own, so that a CPU that goes idle
+ * or is claimed disturbs nobody outside its shard. A CPU entering idle sets its bit with one
+ * atomic. A searcher claims a CPU by clearing the bit with one atomic, and owns it only if the bit
+ * was set: of any number of searchers exactly one does. Siblings are neighbouring bits, so whether
+ * a whole core is idle is arithmetic on the same word; there is no second mask that could disagree
+ * with the first.
  *
- * A node's summary has a bit per shard: somebody there may be idle. It is set eagerly, after the idle bit,
- * and cleared lazily, by a searcher who found the shard empty. Both sides change one word and then look at
- * the other, with a full barrier between, so they cannot both miss what the other did:
+ * A node's summary has a bit per shard: somebody there may be idle. It is set eagerly, after the
+ * idle bit, and cleared lazily, by a searcher who found the shard empty. Both sides change one word
+ * and then look at the other, with a full barrier between, so they cannot both miss what the other
+ * did:
  *
  *   usher_idle_publish()    set idle bit;  barrier; look at summary; set summary bit if clear
  *   usher_summary_retire()  clear summary; barrier; look at idle word; set summary bit if not empty
  *
- * Between clear and restore a third CPU's search may overlook an idle CPU. Whoever restored remembers it
- * (struct usher_cpu.poke) and then looks at the queues on behalf of that third CPU (usher_rescue()).
+ * Between clear and restore a third CPU's search may overlook an idle CPU. Whoever restored
+ * remembers it (struct usher_cpu.poke) and then looks at the queues on behalf of that third CPU
+ * (usher_rescue()).
  *
- * A CPU may be claimed to fetch a waiting task just when it gets another one. Its claimer cannot know, so a
- * CPU that leaves idle and finds itself claimed looks at the queues, too, on behalf of its claimer.
+ * A CPU may be claimed to fetch a waiting task just when it gets another one. Its claimer cannot
+ * know, so a CPU that leaves idle and finds itself claimed looks at the queues, too, on behalf of
+ * its claimer.
  *
- * Tolerated: a whole core may stop being whole between the look and the claim, and the claimer then shares
- * the core with somebody. It costs speed once and is over when either of them sleeps.
+ * Tolerated: a whole core may stop being whole between the look and the claim, and the claimer then
+ * shares the core with somebody. It costs speed once and is over when either of them sleeps.
  */
 #ifndef USHER_IDLE_C
 #define USHER_IDLE_C
@@ -105,9 +109,10 @@ USHER_FN u64 usher_query_bits(const struct usher_query *q, struct usher_shard US
 }
 
 /*
- * The lowest set bit at or above start, else the lowest, as a mask: spreads searchers with different starts.
- * Subtracting the start's bit clears the lowest set bit from there on and sets those between, and changes
- * nothing else. A claim waits for this value, so it is as short as it can be, and a jump, not a choice.
+ * The lowest set bit at or above start, else the lowest, as a mask: spreads searchers with
+ * different starts. Subtracting the start's bit clears the lowest set bit from there on and sets
+ * those between, and changes nothing else. A claim waits for this value, so it is as short as it
+ * can be, and a jump, not a choice.
  */
 USHER_FN u64 usher_first_from(u64 bits, u32 start)
 {
@@ -161,8 +166,8 @@ USHER_FN void usher_idle_publish(struct usher USHER_MEM *u, u32 cid)
 }
 
 /*
- * Publishes the CPU, then looks for work; pairs with usher_queue_fill(), which publishes work before it looks for
- * idle CPUs. Test: idle_against_queue.
+ * Publishes the CPU, then looks for work; pairs with usher_queue_fill(), which publishes work
+ * before it looks for idle CPUs. Test: idle_against_queue.
  */
 USHER_FN bool usher_idle_look(struct usher USHER_MEM *u, u32 cid)
 {
@@ -174,8 +179,8 @@ USHER_FN bool usher_idle_look(struct usher USHER_MEM *u, u32 cid)
 }
 
 /*
- * cid reports that it has nothing to run. True: work is in reach all the same, and the host makes the CPU
- * look for it, unless somebody claims the CPU first.
+ * cid reports that it has nothing to run. True: work is in reach all the same, and the host makes
+ * the CPU look for it, unless somebody claims the CPU first.
  */
 USHER_FN bool usher_idle_enter(struct usher USHER_MEM *u, u32 cid)
 {
@@ -199,9 +204,10 @@ USHER_FN bool usher_idle_again(struct usher USHER_MEM *u, u32 cid)
 }
 
 /*
- * cid reports that it runs something. Only the owner sets its bit, so a clear one needs no write. It is clear
- * if somebody claimed the CPU: for the task that it now runs, or to fetch a task that still waits. Who
- * claimed cannot be asked, so usher_rescue() makes sure that nobody waits. Test: take_against_look.
+ * cid reports that it runs something. Only the owner sets its bit, so a clear one needs no write.
+ * It is clear if somebody claimed the CPU: for the task that it now runs, or to fetch a task that
+ * still waits. Who claimed cannot be asked, so usher_rescue() makes sure that nobody waits. Test:
+ * take_against_look.
  */
 USHER_FN void usher_idle_exit(struct usher USHER_MEM *u, u32 cid)
 {
@@ -213,9 +219,10 @@ USHER_FN void usher_idle_exit(struct usher USHER_MEM *u, u32 cid)
 }
 
 /*
- * The shard was seen empty: take its bit out of the summary. Clear, full barrier (in the fetch), look again,
- * restore if it filled; pairs with usher_idle_publish(). True: it filled, and while the bit was clear somebody
- * may have overlooked the shard: usher_rescue(). Tests: idle_against_retire, look_against_retire.
+ * The shard was seen empty: take its bit out of the summary. Clear, full barrier (in the fetch),
+ * look again, restore if it filled; pairs with usher_idle_publish(). True: it filled, and while the
+ * bit was clear somebody may have overlooked the shard: usher_rescue(). Tests: idle_against_retire,
+ * look_against_retire.
  */
 USHER_FN bool usher_summary_retire(struct usher USHER_MEM *u, struct usher_shard USHER_MEM *shard, u32 self)
 {
@@ -302,8 +309,8 @@ USHER_UNIT s32 usher_search_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct
 }
 
 /*
- * One shard that the summary names. Returns a cid, or USHER_NONE_IDLE; clears the summary bit of an empty
- * shard, and searches one that filled meanwhile.
+ * One shard that the summary names. Returns a cid, or USHER_NONE_IDLE; clears the summary bit of an
+ * empty shard, and searches one that filled meanwhile.
  */
 USHER_UNIT s32 usher_search_named(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				  struct usher_search *s USHER_UNIT_PTR, u32 index)
@@ -320,9 +327,9 @@ USHER_UNIT s32 usher_search_named(struct usher USHER_MEM *u USHER_UNIT_MEM,
 }
 
 /*
- * The shards of a node that the summary names, from where this CPU's last search ended. A search for whole
- * cores that may settle for less gives up after core_probes shards: on a machine with a thread idle
- * here and there it would read a line of every shard for nothing.
+ * The shards of a node that the summary names, from where this CPU's last search ended. A search
+ * for whole cores that may settle for less gives up after core_probes shards: on a machine with a
+ * thread idle here and there it would read a line of every shard for nothing.
  */
 USHER_UNIT s32 usher_search_node(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR, u32 index)
 {

@@ -3,8 +3,9 @@
  * The node-aware calls: the same set as the kernel offers to sched_ext schedulers since 6.15
  * (scx_bpf_pick_idle_cpu_node() and its siblings), over cids and with an error for each cause.
  *
- * "In or near": the node first, then the others in order of distance, ties to the lowest id, unless the query
- * says USHER_IN_NODE. The order is a table (struct usher_node.order), not a walk over all pairs.
+ * "In or near": the node first, then the others in order of distance, ties to the lowest id, unless
+ * the query says USHER_IN_NODE. The order is a table (struct usher_node.order), not a walk over all
+ * pairs.
  */
 #ifndef USHER_NODE_C
 #define USHER_NODE_C
@@ -94,8 +95,8 @@ USHER_FN s32 usher_pick_any_node(struct usher USHER_MEM *u, const struct usher_q
 }
 
 /*
- * The idle CPUs of a node, or those of wholly idle cores, as they are while the call reads: adds their cids
- * to set and returns how many, or an error.
+ * The idle CPUs of a node, or those of wholly idle cores, as they are while the call reads: adds
+ * their cids to set and returns how many, or an error.
  */
 USHER_COLD s32 usher_idle_set_node(struct usher USHER_MEM *u, u32 node, bool cores,
 				  struct usher_set USHER_MEM *set)

@@ -16,8 +16,9 @@
  *  9. The same in the other nodes, nearest first.
  * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run.
  *
- * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not allowed,
- * the waker's CPU stands in for it, else the first allowed one. Steps 1 to 9 claim the CPU.
+ * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not
+ * allowed, the waker's CPU stands in for it, else the first allowed one. Steps 1 to 9 claim the
+ * CPU.
  */
 #ifndef USHER_PLACE_C
 #define USHER_PLACE_C
@@ -241,8 +242,8 @@ USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const 
 }
 
 /*
- * A task was put into the queue of q->from's LLC and announced by usher_queue_fill(): an idle CPU that
- * should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
+ * A task was put into the queue of q->from's LLC and announced by usher_queue_fill(): an idle CPU
+ * that should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
  */
 USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_query *q USHER_UNIT_PTR)
 {
@@ -256,13 +257,14 @@ USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct
 }
 
 /*
- * Because of self somebody may wait beside an idle CPU (struct usher_cpu.poke): self cleared a bit of a
- * summary or of the backlog that it then had to restore, and somebody may have looked meanwhile; or self was
- * claimed to fetch a task and runs another. Hosts call this at the end of every callback that searches,
- * takes from a queue or leaves idle. Returns an idle CPU to send to the queues, claimed, or USHER_NONE_IDLE;
- * the look itself may have cleared and restored, so poke may be set again afterwards. A CPU sent this way looks
- * again when it leaves idle, so that one is enough for any number of waiting tasks.
- * Tests: look_against_retire, two_tasks_against_retire, take_against_look.
+ * Because of self somebody may wait beside an idle CPU (struct usher_cpu.poke): self cleared a bit
+ * of a summary or of the backlog that it then had to restore, and somebody may have looked
+ * meanwhile; or self was claimed to fetch a task and runs another. Hosts call this at the end of
+ * every callback that searches, takes from a queue or leaves idle. Returns an idle CPU to send to
+ * the queues, claimed, or USHER_NONE_IDLE; the look itself may have cleared and restored, so poke
+ * may be set again afterwards. A CPU sent this way looks again when it leaves idle, so that one is
+ * enough for any number of waiting tasks. Tests: look_against_retire, two_tasks_against_retire,
+ * take_against_look.
  */
 USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 {
@@ -281,8 +283,8 @@ USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 }
 
 /*
- * At a callback after one that filled a queue: by now the task has arrived there, whatever was seen before.
- * Returns an idle CPU to send, claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
+ * At a callback after one that filled a queue: by now the task has arrived there, whatever was seen
+ * before. Returns an idle CPU to send, claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
  */
 USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
 {

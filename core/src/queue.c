@@ -2,27 +2,29 @@
 /*
  * Queues: which one a CPU looks into, who is next in it, and how nobody is left waiting.
  *
- * There is a queue per LLC, ordered by virtual time, and one per CPU for tasks that may run nowhere else.
- * The host keeps the queues themselves; the core decides.
+ * There is a queue per LLC, ordered by virtual time, and one per CPU for tasks that may run nowhere
+ * else. The host keeps the queues themselves; the core decides.
  *
- * The backlog has a bit per LLC and node: somebody may be waiting in that queue. It is kept like the idle
- * summary: set eagerly by whoever fills the queue, cleared lazily by whoever found it empty, with a look
- * again behind a full barrier. It lets a CPU without work pass over empty queues without touching them.
+ * The backlog has a bit per LLC and node: somebody may be waiting in that queue. It is kept like
+ * the idle summary: set eagerly by whoever fills the queue, cleared lazily by whoever found it
+ * empty, with a look again behind a full barrier. It lets a CPU without work pass over empty queues
+ * without touching them.
  *
  * No task waits beside an idle CPU, because both sides publish first and look afterwards:
  *
  *   usher_queue_fill() then usher_look()     publish the task; barrier; look for an idle CPU
  *   usher_idle_look()                        publish the CPU;  barrier; look for a task
  *
- * In a kernel a task put into a queue by ops.enqueue() arrives there only after the callback has returned.
- * A CPU may look in between, find the queue empty and retire its bit. So the filling CPU remembers the queue
- * (usher_look_later()) and looks once more at its next callback, at the latest at its next tick
- * (usher_late_look()); until then the task may wait beside an idle CPU. An idle CPU that fills a queue from
- * an interrupt has no next callback and no tick: it must be made to look for work itself.
+ * In a kernel a task put into a queue by ops.enqueue() arrives there only after the callback has
+ * returned. A CPU may look in between, find the queue empty and retire its bit. So the filling CPU
+ * remembers the queue (usher_look_later()) and looks once more at its next callback, at the latest
+ * at its next tick (usher_late_look()); until then the task may wait beside an idle CPU. An idle
+ * CPU that fills a queue from an interrupt has no next callback and no tick: it must be made to
+ * look for work itself.
  *
- * A queue's clock is the largest virtual time at which one of its tasks began to run. Clocks of different
- * LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12 bits name the LLC
- * whose clock it is in, and it is carried over as a distance from that clock.
+ * A queue's clock is the largest virtual time at which one of its tasks began to run. Clocks of
+ * different LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12
+ * bits name the LLC whose clock it is in, and it is carried over as a distance from that clock.
  */
 #ifndef USHER_QUEUE_C
 #define USHER_QUEUE_C
@@ -67,9 +69,9 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 }
 
 /*
- * The virtual time at which a task joins the queue of llc. Sleeping earns it one slice at most. A task that
- * never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
- * waits already.
+ * The virtual time at which a task joins the queue of llc. Sleeping earns it one slice at most. A
+ * task that never ran begins a slice ahead: those born later come later, so that no storm of forks
+ * can hold back who waits already.
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
@@ -84,9 +86,9 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 }
 
 /*
- * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Moves the queue's
- * clock, in steps of an eighth of a slice, to keep its line quiet. Two CPUs may move it at once and the
- * smaller value win: the next charge repairs it.
+ * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Moves the
+ * queue's clock, in steps of an eighth of a slice, to keep its line quiet. Two CPUs may move it at
+ * once and the smaller value win: the next charge repairs it.
  */
 USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
 {
@@ -103,8 +105,8 @@ USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 r
 }
 
 /*
- * Whether who comes next in the queue of llc, at first, goes before the running task, at v: a task whose slice
- * ended goes on while it is behind all who wait.
+ * Whether who comes next in the queue of llc, at first, goes before the running task, at v: a task
+ * whose slice ended goes on while it is behind all who wait.
  */
 USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc)
 {
@@ -112,8 +114,8 @@ USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 l
 }
 
 /*
- * Tasks bound to one CPU wait in its own queue, all others in the LLC's. A CPU takes from both in turn, so
- * that neither can starve the other. True: the own queue first.
+ * Tasks bound to one CPU wait in its own queue, all others in the LLC's. A CPU takes from both in
+ * turn, so that neither can starve the other. True: the own queue first.
  */
 USHER_FN bool usher_pinned_turn(struct usher USHER_MEM *u, u32 cid)
 {
@@ -134,10 +136,11 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
 }
 
 /*
- * self found nothing to take in the queue of llc: if it is empty, take its bit out of the backlog. Clear, full
- * barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the bit was clear a CPU
- * going idle may have overlooked the queue: usher_rescue(). True: somebody is there after all, perhaps a task that may not
- * run here. Tests: idle_against_queue, two_tasks_against_retire.
+ * self found nothing to take in the queue of llc: if it is empty, take its bit out of the backlog.
+ * Clear, full barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the
+ * bit was clear a CPU going idle may have overlooked the queue: usher_rescue(). True: somebody is
+ * there after all, perhaps a task that may not run here. Tests: idle_against_queue,
+ * two_tasks_against_retire.
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 {
@@ -156,9 +159,10 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 }
 
 /*
- * self fills the queue of llc with a task that arrives only after the callback, and that may run on the allowed
- * CPUs (NULL: on all). usher_late_look() comes back to it; the set may change until then, which at worst
- * sends the wrong CPU. True: self is idle, and the host makes it look for work, lest no callback comes.
+ * self fills the queue of llc with a task that arrives only after the callback, and that may run on
+ * the allowed CPUs (NULL: on all). usher_late_look() comes back to it; the set may change until
+ * then, which at worst sends the wrong CPU. True: self is idle, and the host makes it look for
+ * work, lest no callback comes.
  */
 USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 llc,
 			       const struct usher_set USHER_MEM *allowed)
@@ -212,9 +216,9 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 }
 
 /*
- * The queues of different LLCs are kept about as long as each other, for the CPUs each has: where the slice of a
- * task ends on self, self looks at one other LLC, now and then of another node. Returns it if its queue is
- * so much longer that self should take from there, or USHER_NONE_IDLE.
+ * The queues of different LLCs are kept about as long as each other, for the CPUs each has: where
+ * the slice of a task ends on self, self looks at one other LLC, now and then of another node.
+ * Returns it if its queue is so much longer that self should take from there, or USHER_NONE_IDLE.
  */
 USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a host does around the core, step by step: the kernel's callbacks as bpf/main.bpf.c has them, with the
- * kernel's queues, runqueues and interprocessor interrupts reduced to words of shared memory.
+ * What a host does around the core, step by step: the kernel's callbacks as bpf/main.bpf.c has
+ * them, with the kernel's queues, runqueues and interprocessor interrupts reduced to words of
+ * shared memory.
  */
 #ifndef USHER_TESTS_DUTIES_H
 #define USHER_TESTS_DUTIES_H
@@ -83,8 +84,8 @@ static void duty_late_look(struct usher *u, u32 self)
 }
 
 /*
- * The same in a kernel: the task arrives only after the callback, but the CPU found may already have been
- * kicked by then. True: self is idle and must be made to look for work.
+ * The same in a kernel: the task arrives only after the callback, but the CPU found may already
+ * have been kicked by then. True: self is idle and must be made to look for work.
  */
 static bool duty_enqueue_late(struct usher *u, u32 self, u32 llc)
 {
@@ -136,11 +137,12 @@ static void duty_sleep(u32 cid)
 }
 
 /*
- * ops.update_idle(), which the kernel calls only when the CPU was not idle before; afterwards, or in ops.dispatch(),
- * a CPU that was idle before says so again. True: look for work once more.
+ * ops.update_idle(), which the kernel calls only when the CPU was not idle before; afterwards, or
+ * in ops.dispatch(), a CPU that was idle before says so again. True: look for work once more.
  *
- * A CPU that saw work as it went idle takes itself out of the map, so that nobody hands it a task meanwhile.
- * One that was idle before stays in it: work that it may not take would keep it going in and out for ever.
+ * A CPU that saw work as it went idle takes itself out of the map, so that nobody hands it a task
+ * meanwhile. One that was idle before stays in it: work that it may not take would keep it going in
+ * and out for ever.
  */
 static bool duty_update_idle(struct usher *u, u32 cid)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Runs the scenarios of scenarios.h one step at a time, for a checker that decides about the order. See
- * env/model.h for how; USHER_PREFIX tells several builds of the core apart, mutants among them.
+ * Runs the scenarios of scenarios.h one step at a time, for a checker that decides about the order.
+ * See env/model.h for how; USHER_PREFIX tells several builds of the core apart, mutants among them.
  */
 #include <string.h>
 
@@ -87,9 +87,9 @@ static __attribute__((noipa)) u64 model_answer(u32 step, u64 *place, u64 value)
 }
 
 /*
- * All that the actor's future depends on besides shared memory is on its stack when this function calls
- * another: noipa makes the compiler keep to the calling convention, and the builtin saves the registers that
- * callees preserve.
+ * All that the actor's future depends on besides shared memory is on its stack when this function
+ * calls another: noipa makes the compiler keep to the calling convention, and the builtin saves the
+ * registers that callees preserve.
  */
 static __attribute__((noipa)) u64 model_access(u32 step, u64 *place, u64 value)
 {
@@ -213,8 +213,9 @@ static u32 model_save(u8 *state, u32 at, const void *from, u32 bytes)
 }
 
 /*
- * Where an actor stands that got these answers: its next step; in state, of model_state_bytes(), all that its future
- * depends on besides shared memory; and what it did before. Returns the length of state.
+ * Where an actor stands that got these answers: its next step; in state, of model_state_bytes(),
+ * all that its future depends on besides shared memory; and what it did before. Returns the length
+ * of state.
  */
 u32 MODEL_EXPORT(model_next)(const struct model_scenario *scenario, struct model_world *world, u32 actor,
 			     const u64 *answers, u32 nr_answers, u32 *step, u32 *cell, u64 *value,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What scenarios are made of: a small machine, a host's duties in the words of a kernel's callbacks, and the
- * properties that must hold when everything has come to rest.
+ * What scenarios are made of: a small machine, a host's duties in the words of a kernel's
+ * callbacks, and the properties that must hold when everything has come to rest.
  */
 #ifndef USHER_TESTS_MODEL_H
 #define USHER_TESTS_MODEL_H

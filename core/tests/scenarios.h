@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The scenarios: who does what at the same time, and what must hold afterwards. cids 0 and 1 share an LLC, 2
- * and 3 the other, unless all four share one. The names are those that the comments in core/src refer to.
+ * The scenarios: who does what at the same time, and what must hold afterwards. cids 0 and 1 share
+ * an LLC, 2 and 3 the other, unless all four share one. The names are those that the comments in
+ * core/src refer to.
  */
 #ifndef USHER_TESTS_SCENARIOS_H
 #define USHER_TESTS_SCENARIOS_H
@@ -138,9 +139,9 @@ static void idle_from_start(struct usher *u, u32 cid)
 }
 
 /*
- * claim_against_claim: three wakers want the two idle CPUs of an LLC, one asking for a certain one, and the
- * owner of the other gets work of its own meanwhile. Each CPU goes to one of them at most, and nobody leaves
- * empty-handed while one is left.
+ * claim_against_claim: three wakers want the two idle CPUs of an LLC, one asking for a certain one,
+ * and the owner of the other gets work of its own meanwhile. Each CPU goes to one of them at most,
+ * and nobody leaves empty-handed while one is left.
  */
 static void claim_setup(struct usher *u)
 {
@@ -185,8 +186,9 @@ static const char *claim_verdict(struct usher *u, const struct model_outcome *ou
 }
 
 /*
- * claim_against_idle_again: cid 0 sleeps in the map. One CPU claims and wakes it for nothing, another hands it
- * a task if it can, a third claims it for nothing, too. It always goes back into the map.
+ * claim_against_idle_again: cid 0 sleeps in the map. One CPU claims and wakes it for nothing,
+ * another hands it a task if it can, a third claims it for nothing, too. It always goes back into
+ * the map.
  */
 static void again_setup(struct usher *u)
 {
@@ -210,8 +212,8 @@ static void again_actor(struct usher *u, u32 index)
 }
 
 /*
- * idle_against_retire: the summary names the LLC of cids 2 and 3, where nobody is idle. Both go idle, while
- * two wakers in the other LLC find the bit, find the LLC empty and clear the bit.
+ * idle_against_retire: the summary names the LLC of cids 2 and 3, where nobody is idle. Both go
+ * idle, while two wakers in the other LLC find the bit, find the LLC empty and clear the bit.
  */
 static void retire_setup(struct usher *u)
 {
@@ -229,8 +231,8 @@ static void retire_actor(struct usher *u, u32 index)
 }
 
 /*
- * look_against_retire: the same stale bit. cid 2 goes idle; cid 0 searches for a task that may not run there
- * and clears and restores the bit; cid 1 enqueues a task and may look just in between.
+ * look_against_retire: the same stale bit. cid 2 goes idle; cid 0 searches for a task that may not
+ * run there and clears and restores the bit; cid 1 enqueues a task and may look just in between.
  */
 static void look_actor(struct usher *u, u32 index)
 {
@@ -250,8 +252,9 @@ static void look_actor(struct usher *u, u32 index)
 }
 
 /*
- * idle_against_queue: cid 0 enqueues a task while cid 1 goes idle and cid 2, at the end of a slice, looks for
- * one. The backlog names the queue from the start, though it was empty, so that both also try to clear the bit.
+ * idle_against_queue: cid 0 enqueues a task while cid 1 goes idle and cid 2, at the end of a slice,
+ * looks for one. The backlog names the queue from the start, though it was empty, so that both also
+ * try to clear the bit.
  */
 static void queue_setup(struct usher *u)
 {
@@ -273,7 +276,8 @@ static void queue_actor(struct usher *u, u32 index)
 }
 
 /*
- * fill_against_idle: the same without the third look, but cid 2 claims cid 1 for nothing as soon as it can.
+ * fill_against_idle: the same without the third look, but cid 2 claims cid 1 for nothing as soon as
+ * it can.
  */
 static void fill_actor(struct usher *u, u32 index)
 {
@@ -290,8 +294,8 @@ static void fill_actor(struct usher *u, u32 index)
 }
 
 /*
- * two_tasks_against_retire: two tasks, and cid 2 takes one of them after it hid the queue for a moment from cid 3,
- * which goes idle.
+ * two_tasks_against_retire: two tasks, and cid 2 takes one of them after it hid the queue for a
+ * moment from cid 3, which goes idle.
  */
 static void two_tasks_actor(struct usher *u, u32 index)
 {
@@ -309,8 +313,8 @@ static void two_tasks_actor(struct usher *u, u32 index)
 }
 
 /*
- * late_queue_against_idle: as in a kernel, the task arrives in the queue only after the callback that announced
- * it and looked.
+ * late_queue_against_idle: as in a kernel, the task arrives in the queue only after the callback
+ * that announced it and looked.
  */
 static void late_actor(struct usher *u, u32 index)
 {
@@ -328,8 +332,8 @@ static void late_actor(struct usher *u, u32 index)
 }
 
 /*
- * interrupt_against_idle: cid 0 sleeps; an interrupt on it enqueues a task that arrives late. Nobody would come
- * back to that task if cid 0 did not look for work itself.
+ * interrupt_against_idle: cid 0 sleeps; an interrupt on it enqueues a task that arrives late.
+ * Nobody would come back to that task if cid 0 did not look for work itself.
  */
 static void interrupt_setup(struct usher *u)
 {
@@ -354,8 +358,8 @@ static void interrupt_actor(struct usher *u, u32 index)
 }
 
 /*
- * take_against_look: cids 1 and 2 sleep in the map. cid 1 gets a task of its own that nobody claimed it for,
- * just when it may be claimed to fetch the task that cid 0 enqueues.
+ * take_against_look: cids 1 and 2 sleep in the map. cid 1 gets a task of its own that nobody
+ * claimed it for, just when it may be claimed to fetch the task that cid 0 enqueues.
  */
 static void take_setup(struct usher *u)
 {
@@ -379,8 +383,8 @@ static void take_actor(struct usher *u, u32 index)
 }
 
 /*
- * wake_against_idle: a whole wakeup, place() and if nobody is idle the queue, while a CPU beside it and one in the
- * other node go idle.
+ * wake_against_idle: a whole wakeup, place() and if nobody is idle the queue, while a CPU beside it
+ * and one in the other node go idle.
  */
 static void wake_actor(struct usher *u, u32 index)
 {
@@ -395,8 +399,8 @@ static void wake_actor(struct usher *u, u32 index)
 #define CLOCK_STEP (1000 * 4096ULL) /* some slices; a virtual time of LLC 0 */
 
 /*
- * clock_against_clock: two CPUs move a queue's clock with plain stores, a third reads it. Either may win; the
- * clock never shows anything else, and the next charge moves it on.
+ * clock_against_clock: two CPUs move a queue's clock with plain stores, a third reads it. Either
+ * may win; the clock never shows anything else, and the next charge moves it on.
  */
 static void clock_actor(struct usher *u, u32 index)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A stream of operations on the core, the same wherever it runs: every environment that replays a stream must
- * come to the same decisions for the same reasons, and so to the same hash.
+ * A stream of operations on the core, the same wherever it runs: every environment that replays a
+ * stream must come to the same decisions for the same reasons, and so to the same hash.
  *
- * To be included behind core/src/core.c. One step is one operation, drawn by a generator from the stream's own
- * state: three in five place a task, the others let CPUs go idle and get busy, fill queues and take
- * from them, ask the node-aware calls. The machine's load changes with the steps, from nearly idle to wholly
- * busy, so that all steps of a decision have their time. Everything that a call returns goes into the hash.
+ * To be included behind core/src/core.c. One step is one operation, drawn by a generator from the
+ * stream's own state: three in five place a task, the others let CPUs go idle and get busy, fill
+ * queues and take from them, ask the node-aware calls. The machine's load changes with the steps,
+ * from nearly idle to wholly busy, so that all steps of a decision have their time. Everything that
+ * a call returns goes into the hash.
  *
  * Numbers are drawn in statements of their own: C leaves the order within one to the compiler.
  *
- * What the host answers, the lengths of queues, is part of the stream: the includer makes env_queued() read
- * usher_stream.queued.
+ * What the host answers, the lengths of queues, is part of the stream: the includer makes
+ * env_queued() read usher_stream.queued.
  */
 #ifndef USHER_STREAM_H
 #define USHER_STREAM_H
@@ -66,8 +67,8 @@ USHER_FN void usher_stream_allow(struct usher USHER_MEM *u, struct usher_stream 
 }
 
 /*
- * Draws an allowed set: one CPU (now and then none), an LLC, a node, two LLCs, or every CPU with even chance.
- * Returns how many cids it has.
+ * Draws an allowed set: one CPU (now and then none), an LLC, a node, two LLCs, or every CPU with
+ * even chance. Returns how many cids it has.
  */
 USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				     struct usher_stream USHER_MEM *s USHER_UNIT_MEM)

@@ -2,9 +2,9 @@
 /*
  * The one seam between the placement core and the world.
  *
- * The core is plain C11: no libc, no allocation, no kernel header, no float. Everything it needs from
- * outside it asks for through the operations below, and a host supplies them in one header, named on the
- * compiler's command line as USHER_ENV (for example -DUSHER_ENV='"native.h"'):
+ * The core is plain C11: no libc, no allocation, no kernel header, no float. Everything it needs
+ * from outside it asks for through the operations below, and a host supplies them in one header,
+ * named on the compiler's command line as USHER_ENV (for example -DUSHER_ENV='"native.h"'):
  *
  *   env/bpf.h      inside a Linux kernel, as part of a sched_ext scheduler
  *   env/native.h   a process with threads: C11 atomics

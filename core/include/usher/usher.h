@@ -2,9 +2,10 @@
 /*
  * usher's placement core: which CPU should a task run on?
  *
- * The core sees a machine as cids: dense topological CPU numbers in the order node, LLC, core, thread, so
- * that a core, an LLC and a node are each a contiguous range. Hosts translate the kernel's CPU numbers at
- * their edge. Everything the core keeps stands behind one struct usher; it has no other state.
+ * The core sees a machine as cids: dense topological CPU numbers in the order node, LLC, core,
+ * thread, so that a core, an LLC and a node are each a contiguous range. Hosts translate the
+ * kernel's CPU numbers at their edge. Everything the core keeps stands behind one struct usher; it
+ * has no other state.
  *
  *   topology   read-only tables, built once by usher_build()              core/src/build.c
  *   idle map   who is idle; claim an idle CPU so that nobody else does    core/src/idle.c
@@ -100,8 +101,9 @@ struct usher_cid {
 };
 
 /*
- * Read-only, per shard: at most 64 cids of one LLC, cut at core boundaries. All masks are bits of its word, which it
- * may share with other shards (see build.c). What every search reads stands first.
+ * Read-only, per shard: at most 64 cids of one LLC, cut at core boundaries. All masks are bits of
+ * its word, which it may share with other shards (see build.c). What every search reads stands
+ * first.
  */
 struct usher_shard {
 	u64 USHER_MEM *word; /* where the idle bits are */

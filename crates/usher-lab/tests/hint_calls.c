@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The system call of placement hints, from a program's side: every answer that include/usher_hint.h promises.
- * Runs in a guest under scx_usher, as root. Says what failed and ends with 1, or says "as promised".
+ * The system call of placement hints, from a program's side: every answer that include/usher_hint.h
+ * promises. Runs in a guest under scx_usher, as root. Says what failed and ends with 1, or says "as
+ * promised".
  */
 #include <errno.h>
 #include <pthread.h>
