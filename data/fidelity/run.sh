@@ -5,17 +5,19 @@
 set -e
 count=$PWD/data/fidelity/count.sh
 for scheduler in usher eevdf; do
-	while read -r name arguments; do
+	while read -r name shape arguments; do
 		# shellcheck disable=SC2086 # several words
-		target/release/usher lab run --shape 2n2l2c2t --icount --seed 1 --scheduler $scheduler --format json \
+		target/release/usher lab run --shape "$shape" --icount --seed 1 --scheduler $scheduler --format json \
 			--copy "$count" -- sh "$count" hackbench $arguments </dev/null |
 			jq '{schema, kernel, shape, scheduler, icount_seed, command, exit, stdout, stats: (.stats | {reasons, migrations})}' \
 				>"data/fidelity/$scheduler-$name.json"
 		echo "$scheduler $name"
 	done <<-LOADS
-		socket-1 -g 1 -l 100
-		socket-2 -g 2 -l 100
-		socket-4 -g 4 -l 100
-		pipe-2 -g 2 -l 100 -p
+		socket-1 2n2l2c2t -g 1 -l 100
+		socket-2 2n2l2c2t -g 2 -l 100
+		socket-4 2n2l2c2t -g 4 -l 100
+		pipe-2 2n2l2c2t -g 2 -l 100 -p
+		wide-2 4n4l2c1t -g 2 -l 100
+		wide-pipe-1 4n4l2c1t -g 1 -l 100 -p
 	LOADS
 done

@@ -249,7 +249,7 @@ fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
     let warnings: Vec<&str> = report
         .kernel_log
         .iter()
-        .filter(|line| line.level <= 4 && !expected(&line.text))
+        .filter(|line| line.level <= 4 && !expected(name, &line.text))
         .map(|line| line.text.as_str())
         .collect();
     assert!(
@@ -261,7 +261,12 @@ fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
 }
 
 /// Kernel messages of level warning that are no complaint.
-fn expected(text: &str) -> bool {
+fn expected(step: &str, text: &str) -> bool {
+    // While the kernel takes over from a scheduler that went away, it lets CPUs go idle with softirqs pending;
+    // seen under scx_bpfland as well.
+    if step == "killed_loader" && text.contains("NOHZ tick-stop error") {
+        return true;
+    }
     [
         // Emulated time jumps when the host is busy.
         "clocksource:",

@@ -24,8 +24,6 @@ const LEVEL_POINTS: f64 = 15.0;
 /// Simulated runs per load: the shares are over all of them.
 const SEEDS: u64 = 20;
 
-/// CPUs of a core, an LLC and a node of the guest, whose CPUs are numbered in that order.
-const WIDTHS: [(&str, u32); 3] = [("core", 2), ("llc", 4), ("node", 8)];
 const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 const GROUPS: [&str; 6] = ["prev", "sync", "llc", "node", "remote", "queued"];
 
@@ -57,8 +55,21 @@ fn field(line: &str, key: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-fn level(from: u32, to: u32) -> &'static str {
-    WIDTHS
+/// CPUs of a core, an LLC and a node of a guest of this shape, whose CPUs are numbered in that order.
+fn widths(shape: &str) -> [(&'static str, u32); 3] {
+    let counts: Vec<u32> = shape
+        .split_terminator(char::is_alphabetic)
+        .map(|count| count.parse().expect("a shape that the lab took"))
+        .collect();
+    let [_, llcs, cores, threads] = counts[..] else {
+        panic!("{shape}: not nodes, LLCs, cores and threads");
+    };
+    let llc = cores * threads;
+    [("core", threads), ("llc", llc), ("node", llcs * llc)]
+}
+
+fn level(widths: [(&'static str, u32); 3], from: u32, to: u32) -> &'static str {
+    widths
         .into_iter()
         .find(|(_, width)| from / width == to / width)
         .map_or("remote", |(name, _)| name)
@@ -66,6 +77,7 @@ fn level(from: u32, to: u32) -> &'static str {
 
 fn guest(run: &Value) -> Side {
     let mut side = Side::default();
+    let widths = widths(run["shape"].as_str().expect("the lab names the shape"));
     let mut event = "";
     for line in run["stdout"].as_str().unwrap_or_default().lines() {
         if let Some(name) = line.strip_prefix("event ") {
@@ -81,7 +93,10 @@ fn guest(run: &Value) -> Side {
             _ => {
                 let cpus = field(line, "orig_cpu").zip(field(line, "dest_cpu"));
                 let (from, to) = cpus.expect("a migration has two CPUs");
-                *side.levels.entry(level(from, to).into()).or_default() += count;
+                *side
+                    .levels
+                    .entry(level(widths, from, to).into())
+                    .or_default() += count;
             }
         }
     }

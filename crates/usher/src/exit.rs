@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Exit codes, and how an error becomes one.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use usher_lab::LabError;
@@ -88,15 +88,9 @@ impl From<LabError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Commands write to stdout only; files are written by libraries with errors of their own.
+    /// Commands write to stdout only; files are written by libraries with errors of their own. A reader that
+    /// goes away ends the process by its signal before it comes to this.
     fn from(error: io::Error) -> Self {
-        if error.kind() == ErrorKind::BrokenPipe {
-            // The reader (`head`, a pager) has seen enough. Nothing is wrong.
-            return Self {
-                code: Code::Fine,
-                error: error.into(),
-            };
-        }
         let error = anyhow::Error::from(error).context("cannot write to stdout");
         Self {
             code: Code::Environment,
@@ -115,9 +109,6 @@ impl From<serde_json::Error> for Failure {
 pub fn report(result: Result<Code, Failure>) -> ExitCode {
     match result {
         Ok(code) => code.into(),
-        Err(Failure {
-            code: Code::Fine, ..
-        }) => Code::Fine.into(),
         Err(Failure { code, error }) => {
             // If stderr is gone too there is nobody left to tell.
             let _ = writeln!(io::stderr(), "usher: {}", message(&error));
@@ -140,6 +131,8 @@ fn message(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
 
     // Goal: a cause is told once, whether or not the error's own text repeats it.
@@ -167,10 +160,6 @@ mod tests {
         };
         assert_eq!(Failure::from(no_sysfs(true)).code, Code::Environment);
         assert_eq!(Failure::from(no_sysfs(false)).code, Code::WrongUse);
-        assert_eq!(
-            Failure::from(io::Error::from(ErrorKind::BrokenPipe)).code,
-            Code::Fine
-        );
         assert_eq!(
             Failure::from(io::Error::from(ErrorKind::StorageFull)).code,
             Code::Environment
