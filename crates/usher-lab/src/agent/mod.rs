@@ -218,14 +218,10 @@ fn run_command(
 /// Notes whether the scheduler is still there and what the kernel counted about it.
 fn observe(loader: &mut Child, report: &mut StepReport) {
     loader.collect(Duration::ZERO, &mut |_, _| ());
-    if let Some(exit) = loader.ended() {
-        report.ejected = Some(format!("ended while the command ran (exit {exit})"));
-        return;
-    }
-    // A loader that reloads itself (CPU hotplug) is disabled for a moment.
+    // A loader that reloads itself (CPU hotplug) is disabled for a moment; so is one that is about to end.
     let patience = Instant::now();
-    while sched_ext::state().as_deref() != Some("enabled") {
-        if patience.elapsed() > STOP_TIMEOUT || loader.ended().is_some() {
+    while loader.ended().is_none() && sched_ext::state().as_deref() != Some("enabled") {
+        if patience.elapsed() > STOP_TIMEOUT {
             report.ejected = Some(format!(
                 "is no longer enabled after the command (state {}, its loader waits in {})",
                 sched_ext::state().unwrap_or_default(),
@@ -234,6 +230,10 @@ fn observe(loader: &mut Child, report: &mut StepReport) {
             return;
         }
         loader.collect(Duration::from_millis(20), &mut |_, _| ());
+    }
+    if let Some(exit) = loader.ended() {
+        report.ejected = Some(format!("ended while the command ran (exit {exit})"));
+        return;
     }
     report.events = sched_ext::events();
     report.programs = bpf::struct_ops_programs();
