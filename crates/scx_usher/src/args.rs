@@ -43,9 +43,9 @@ pub struct Args {
     #[arg(long)]
     pub no_migrations: bool,
 
-    /// Serve no placement hints: prctl(2) knows nothing of them, and no task has any.
+    /// Serve placement hints (include/usher_hint.h). Otherwise prctl(2) knows nothing of them, and no task has any.
     #[arg(long)]
-    pub no_hints: bool,
+    pub hints: bool,
 
     /// Print statistics every so many seconds, fractions allowed.
     #[arg(long, value_name = "SEC", value_parser = seconds)]

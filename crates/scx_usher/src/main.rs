@@ -108,7 +108,7 @@ fn live(args: &Args, signals: &Signals, current: &Current, total: &mut Counters)
     let happening = watch(args, signals, current, &attached);
     if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
         total.add(&arena.counters());
-        log::info!("hinted tasks per LLC: {:?}", arena.inhabitants());
+        log::debug!("hinted tasks per LLC: {:?}", arena.inhabitants());
     }
     if let Some(path) = &args.stats_json_on_exit {
         report::write(

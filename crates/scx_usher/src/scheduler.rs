@@ -119,7 +119,7 @@ impl<'obj> Attached<'obj> {
                     .context("cannot count migrations")?,
             );
         }
-        if !args.no_hints {
+        if args.hints {
             links.push(
                 skel.progs
                     .usher_ended_task
@@ -193,8 +193,8 @@ fn open<'obj>(
     // A probe of the family's headers whose answer nobody here asks for; it needs function tracing.
     skel.progs.scx_lib_init_probe.set_autoload(false);
     skel.progs.usher_migrate.set_autoload(follow_moves(args));
-    skel.progs.usher_prctl.set_autoload(!args.no_hints);
-    skel.progs.usher_ended_task.set_autoload(!args.no_hints);
+    skel.progs.usher_prctl.set_autoload(args.hints);
+    skel.progs.usher_ended_task.set_autoload(args.hints);
     skel.maps
         .usher_arena
         .set_max_entries(layout.pages())
@@ -224,7 +224,7 @@ fn open<'obj>(
 
 /// Whether the program at every migration is needed: to count, or to know where hinted tasks live.
 fn follow_moves(args: &Args) -> bool {
-    !args.no_migrations || !args.no_hints
+    !args.no_migrations || args.hints
 }
 
 /// usher_<version>_<target>, as the sched_ext family names itself, cut to what the kernel stores.

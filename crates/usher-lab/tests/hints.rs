@@ -144,7 +144,7 @@ fn children(kernel: &str) {
     let script = format!(
         "{FAMILY}family {path} near affine 5; family {path} wide spread 4; family {path} again spread 4"
     );
-    let step = run(kernel, &[], &[usher.clone()], &script);
+    let step = run(kernel, &["--hints"], &[usher.clone()], &script);
     let output = text(&step);
     assert_eq!(step.report.exit, Some(0), "{output}");
     let (parent, mut near) = family(&output, "near");
@@ -178,7 +178,7 @@ fn calls(kernel: &str) {
     let program = compiled("crates/usher-lab/tests/hint_calls.c");
     let step = run(
         kernel,
-        &[],
+        &["--hints"],
         &[program.clone()],
         &program.display().to_string(),
     );
@@ -212,13 +212,13 @@ fn calls_on_7_0() {
     calls("7.0");
 }
 
-// Goal: with --no-hints nobody answers, as without usher. Method: the example, which says so.
+// Goal: without --hints nobody answers, as without usher. Method: the example, which says so.
 #[test]
-fn nobody_answers_when_told_so() {
+fn nobody_answers_unless_told_to() {
     let program = compiled("examples/hint.c");
     let step = run(
         "6.18",
-        &["--no-hints"],
+        &[],
         &[program.clone()],
         &program.display().to_string(),
     );
