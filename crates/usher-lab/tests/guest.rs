@@ -170,7 +170,7 @@ fn request(kernel: &str) -> Request {
         command: Vec::new(),
         icount_seed: Some(seed()),
         quota: false,
-        timeout_s: 120,
+        timeout_s: 240,
         memory_mib: None,
         copies: Vec::new(),
         bpf_stats: false,
