@@ -179,7 +179,7 @@ fn request(kernel: &str) -> Request {
     }
 }
 
-/// While a CPU comes or goes all others spin with interrupts off. The emulator, counting instructions, lets one
+/// While a CPU comes or goes, or a program's code is patched, all others spin with interrupts off. The emulator, counting instructions, lets one
 /// of them spin for up to two seconds of the guest's time when no timer is armed: the kernel's watchdog, which
 /// gives a scheduler five, saw nobody wait in them but checked in too late itself. A task lost is found all
 /// the same: the load does not end.
@@ -191,11 +191,9 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let steps: Vec<(Scheduler, Vec<String>)> = STEPS
         .iter()
-        .map(|(name, script, own)| {
+        .map(|(_, script, own)| {
             let mut scheduler = scheduler.clone();
-            if name.starts_with("hotplug") {
-                scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
-            }
+            scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
             let command = vec!["sh".into(), "-c".into(), format!("{LOAD}{script}")];
             (if *own { kernels_own.clone() } else { scheduler }, command)
         })
