@@ -179,10 +179,10 @@ fn request(kernel: &str) -> Request {
     }
 }
 
-/// While a CPU comes or goes, or a program's code is patched, all others spin with interrupts off. The emulator, counting instructions, lets one
-/// of them spin for up to two seconds of the guest's time when no timer is armed: the kernel's watchdog, which
-/// gives a scheduler five, saw nobody wait in them but checked in too late itself. A task lost is found all
-/// the same: the load does not end.
+/// While a CPU comes or goes, or a program's code is patched, all others spin with interrupts off. The
+/// emulator, counting instructions, lets one of them spin for up to two seconds of the guest's time when no
+/// timer is armed: the kernel's watchdog, which gives a scheduler five, saw nobody wait in them but checked
+/// in too late itself. A task lost is found all the same: the load does not end.
 const PATIENCE_MS: &str = "20000";
 
 /// All steps of one kernel, booted when the first test asks.
@@ -193,7 +193,9 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
         .iter()
         .map(|(_, script, own)| {
             let mut scheduler = scheduler.clone();
-            scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
+            if scheduler.is_usher() {
+                scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
+            }
             let command = vec!["sh".into(), "-c".into(), format!("{LOAD}{script}")];
             (if *own { kernels_own.clone() } else { scheduler }, command)
         })
