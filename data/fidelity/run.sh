@@ -9,7 +9,7 @@ for scheduler in usher eevdf; do
 		# shellcheck disable=SC2086 # several words
 		target/release/usher lab run --shape "$shape" --icount --seed 1 --scheduler $scheduler --format json \
 			--copy "$count" -- sh "$count" hackbench $arguments </dev/null |
-			jq '{schema, kernel, shape, scheduler, icount_seed, command, exit, stdout, stats: (.stats | {reasons, migrations})}' \
+			jq '{schema, kernel, shape, scheduler, icount_seed, command: (.command | map(sub(".*/data/"; "data/"))), exit, stdout, stats: (.stats | {reasons, migrations})}' \
 				>"data/fidelity/$scheduler-$name.json"
 		echo "$scheduler $name"
 	done <<-LOADS
