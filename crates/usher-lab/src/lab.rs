@@ -46,6 +46,25 @@ pub struct Request {
     pub append: String,
 }
 
+impl Request {
+    /// A command in a guest of this shape, with everything else as it is unless asked for.
+    pub fn new(shape: Shape, kernel: &str, command: Vec<String>, timeout_s: u64) -> Self {
+        Self {
+            shape,
+            kernel: kernel.into(),
+            command,
+            icount_seed: None,
+            quota: false,
+            timeout_s,
+            memory_mib: None,
+            copies: Vec::new(),
+            bpf_stats: false,
+            stall: None,
+            append: String::new(),
+        }
+    }
+}
+
 /// How a comparison is done.
 #[derive(Debug, Clone)]
 pub struct Comparison {

@@ -165,17 +165,13 @@ fn seed() -> u64 {
 
 fn request(kernel: &str) -> Request {
     Request {
-        shape: SHAPE.parse().expect("a legal shape"),
-        kernel: kernel.into(),
-        command: Vec::new(),
         icount_seed: Some(seed()),
-        quota: false,
-        timeout_s: 240,
-        memory_mib: None,
-        copies: Vec::new(),
-        bpf_stats: false,
-        stall: None,
-        append: String::new(),
+        ..Request::new(
+            SHAPE.parse().expect("a legal shape"),
+            kernel,
+            Vec::new(),
+            240,
+        )
     }
 }
 

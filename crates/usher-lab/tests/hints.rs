@@ -68,17 +68,14 @@ fn run(kernel: &str, options: &[&str], programs: &[PathBuf], script: &str) -> St
             .collect::<Vec<_>>(),
     );
     let request = Request {
-        shape: SHAPE.parse().expect("a legal shape"),
-        kernel: kernel.into(),
-        command: vec!["sh".into(), "-c".into(), script.into()],
         icount_seed: Some(1),
-        quota: false,
-        timeout_s: 300,
-        memory_mib: None,
         copies: programs.to_vec(),
-        bpf_stats: false,
-        stall: None,
-        append: String::new(),
+        ..Request::new(
+            SHAPE.parse().expect("a legal shape"),
+            kernel,
+            vec!["sh".into(), "-c".into(), script.into()],
+            300,
+        )
     };
     let mut outcome = lab::run(
         &request,

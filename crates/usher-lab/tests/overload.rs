@@ -29,19 +29,12 @@ fn nobody_waits_long() {
     let scheduler = std::fs::canonicalize(scheduler)
         .expect("target/release/scx_usher is not built: run `make build` before");
     let scheduler: Scheduler = scheduler.to_string_lossy().parse().expect("a program");
-    let request = Request {
-        shape: "4n2l4c2t".parse().expect("a legal shape"),
-        kernel: "6.18".into(),
-        command: vec!["sh".into(), "-c".into(), OVERLOAD.into()],
-        icount_seed: None,
-        quota: false,
-        timeout_s: 300,
-        memory_mib: None,
-        copies: Vec::new(),
-        bpf_stats: false,
-        stall: None,
-        append: String::new(),
-    };
+    let request = Request::new(
+        "4n2l4c2t".parse().expect("a legal shape"),
+        "6.18",
+        vec!["sh".into(), "-c".into(), OVERLOAD.into()],
+        300,
+    );
     let outcome = lab::run(
         &request,
         &scheduler,

@@ -24,21 +24,17 @@ fn equal_on(kernel: &str) {
     );
     let program = program.canonicalize().expect("it exists");
     let request = Request {
-        shape: "1n1l2c1t".parse().expect("a legal shape"),
-        kernel: kernel.into(),
-        command: vec![
-            program.to_string_lossy().into_owned(),
-            "--requests".into(),
-            REQUESTS.to_string(),
-        ],
-        icount_seed: None,
-        quota: false,
-        timeout_s: 500,
-        memory_mib: None,
-        copies: vec![program],
-        bpf_stats: false,
-        stall: None,
-        append: String::new(),
+        copies: vec![program.clone()],
+        ..Request::new(
+            "1n1l2c1t".parse().expect("a legal shape"),
+            kernel,
+            vec![
+                program.to_string_lossy().into_owned(),
+                "--requests".into(),
+                REQUESTS.to_string(),
+            ],
+            500,
+        )
     };
     let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
     let outcome = lab::run(

@@ -12,19 +12,12 @@ use usher_lab::scheduler::KERNEL_SCHEDULER;
 const STALLED_MIB: u64 = 768;
 
 fn request(script: &str) -> Request {
-    Request {
-        shape: "1n1l2c1t".parse().expect("a legal shape"),
-        kernel: "6.18".into(),
-        command: vec!["sh".into(), "-c".into(), script.into()],
-        icount_seed: None,
-        quota: false,
-        timeout_s: 60,
-        memory_mib: None,
-        copies: Vec::new(),
-        bpf_stats: false,
-        stall: None,
-        append: String::new(),
-    }
+    Request::new(
+        "1n1l2c1t".parse().expect("a legal shape"),
+        "6.18",
+        vec!["sh".into(), "-c".into(), script.into()],
+        60,
+    )
 }
 
 fn run(
