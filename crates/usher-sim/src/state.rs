@@ -199,14 +199,12 @@ impl Host {
                 }
             }
         }
-        if let Some(Event { kind, cpu, .. }) = soon.nth(1) {
+        if let Some(Event { cpu, .. }) = soon.nth(1) {
             let state = &self.cpus[cpu.index()];
             if let Some(curr) = state.curr {
                 prefetch(&self.tasks[curr.index()], 5);
             }
-            if kind == Kind::Timer {
-                prefetch_at(state.timers.as_slice().as_ptr().cast(), 1);
-            }
+            prefetch_at(state.timers.as_slice().as_ptr().cast(), 1);
             for &sibling in self.machine.core_cpus(Core(state.core)) {
                 prefetch(&self.cpus[sibling.index()], 2);
             }

@@ -55,10 +55,13 @@ struct Queue {
     line: LineId,
 }
 
-/// What the policy knows of a task.
+/// What the policy knows of a task: one cache line.
 #[derive(Clone, Default)]
+#[repr(align(64))]
 struct Known {
     vtime: Vtime,
+    /// Of the tasks of equal `vtime` in a queue, who came first.
+    seq: u64,
     /// What `select` decided: a claimed CPU.
     claimed: Option<Cpu>,
     /// Where it waits.
@@ -76,8 +79,61 @@ enum Place {
     #[default]
     Nowhere,
     Local(Cpu),
-    Own(Cid, (Vtime, u64)),
-    Llc(Llc, (Vtime, u64)),
+    Own(Cid),
+    Llc(Llc),
+}
+
+/// What the policy knows of a CPU: one cache line.
+#[repr(align(64))]
+struct At {
+    /// The task claimed for it; that there are more is rare.
+    first: Option<TaskId>,
+    more: Option<Box<VecDeque<TaskId>>>,
+    /// Tasks that may run nowhere else.
+    own: Queue,
+    /// The current task's runtime when it was picked.
+    since: Nanos,
+    cid: Cid,
+    llc: Llc,
+    /// The slice of a task that could go on has ended.
+    ended: bool,
+}
+
+impl At {
+    fn new(cid: Cid, llc: Llc, line: LineId) -> At {
+        At {
+            first: None,
+            more: None,
+            own: Queue {
+                line,
+                ..Queue::default()
+            },
+            since: 0,
+            cid,
+            llc,
+            ended: false,
+        }
+    }
+
+    fn push(&mut self, task: TaskId) {
+        match self.first {
+            None => self.first = Some(task),
+            Some(_) => self.more.get_or_insert_default().push_back(task),
+        }
+    }
+
+    fn pop(&mut self) -> Option<TaskId> {
+        let next = self.more.as_mut().and_then(|more| more.pop_front());
+        std::mem::replace(&mut self.first, next)
+    }
+
+    fn remove(&mut self, task: TaskId) {
+        if self.first == Some(task) {
+            self.pop();
+        } else if let Some(more) = &mut self.more {
+            more.retain(|&t| t != task);
+        }
+    }
 }
 
 /// See the module.
@@ -87,14 +143,9 @@ pub struct Usher {
     /// Made by `attach`, as everything below.
     core: Option<Core>,
     region: RegionId,
-    local: Vec<VecDeque<TaskId>>, // by cpu
-    own: Vec<Queue>,              // by cid
+    at: Vec<At>, // by cpu
     llc: Vec<Queue>,
-    cids: Vec<Cid>,    // by cpu
-    cpus: Vec<Cpu>,    // by cid
-    llc_of: Vec<Llc>,  // by cid
-    since: Vec<Nanos>, // by cpu: the current task's runtime when it was picked
-    ended: Vec<bool>,  // by cpu: the slice of a task that could go on has ended
+    cpus: Vec<Cpu>, // by cid
     tasks: Vec<Known>,
     seq: u64,
     idle_bound_ns: Nanos,
@@ -129,14 +180,9 @@ impl Usher {
             shard_width: (width != 64).then_some(width),
             core: None,
             region: RegionId::default(),
-            local: Vec::new(),
-            own: Vec::new(),
+            at: Vec::new(),
             llc: Vec::new(),
-            cids: Vec::new(),
             cpus: Vec::new(),
-            llc_of: Vec::new(),
-            since: Vec::new(),
-            ended: Vec::new(),
             tasks: Vec::new(),
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
@@ -173,7 +219,7 @@ impl Usher {
     }
 
     fn cid(&self, cpu: Cpu) -> Cid {
-        self.cids[cpu.index()]
+        self.at[cpu.index()].cid
     }
 
     /// The allowed set of a task in cid order; `None`: everywhere.
@@ -190,28 +236,29 @@ impl Usher {
             }
         }
         let online = host.machine().online().and(t.allowed());
-        let set = online.iter().map(|cpu| self.cids[cpu.index()]).collect();
+        let set = online.iter().map(|cpu| self.at[cpu.index()].cid).collect();
         known.allowed = Some((t.allowed().clone(), Box::new(set)));
     }
 
     /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
     fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
-        let llc = self.llc_of[cid.index()];
+        let llc = self.at[cpu.index()].llc;
         let vtime = self.tasks[task.index()].vtime;
         let vtime = self.call(host, 0, |core| core.vtime_enter(vtime, llc));
         self.seq += 1;
         let key = (vtime, self.seq);
         self.tasks[task.index()].vtime = vtime;
+        self.tasks[task.index()].seq = self.seq;
         if host.task(task).nr_allowed() == 1 {
-            self.tasks[task.index()].place = Place::Own(cid, key);
-            insert(host, &mut self.own[cid.index()], key, task);
+            self.tasks[task.index()].place = Place::Own(cid);
+            insert(host, &mut self.at[cpu.index()].own, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
             }
             return;
         }
-        self.tasks[task.index()].place = Place::Llc(llc, key);
+        self.tasks[task.index()].place = Place::Llc(llc);
         insert(host, &mut self.llc[llc.index()], key, task);
         self.tell_length(llc);
         self.allowed(host, task);
@@ -269,7 +316,7 @@ impl Usher {
     /// Takes from a CPU's own queue and those that the core names, in the order of the module's rule 3.
     fn find_work(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        if std::mem::take(&mut self.ended[cpu.index()]) {
+        if std::mem::take(&mut self.at[cpu.index()].ended) {
             let longer = self.call(host, 0, |core| core.balance(cid));
             if let Some(task) = longer.and_then(|llc| self.take_llc(host, llc, cpu)) {
                 return Some(task);
@@ -277,15 +324,15 @@ impl Usher {
         }
         let own_first = self.call(host, 0, |core| core.pinned_turn(cid));
         if own_first {
-            if let Some(task) = self.take_own(host, cid, cpu) {
+            if let Some(task) = self.take_own(host, cpu) {
                 return Some(task);
             }
         }
         let mut walk = self.core.as_ref().expect("attached").walk(cid);
         let mut first = true;
         while let Some(llc) = self.call(host, 0, |core| core.walk_next(&mut walk)) {
-            if first && !own_first && llc != self.llc_of[cid.index()] {
-                if let Some(task) = self.take_own(host, cid, cpu) {
+            if first && !own_first && llc != self.at[cpu.index()].llc {
+                if let Some(task) = self.take_own(host, cpu) {
                     return Some(task);
                 }
             }
@@ -297,11 +344,11 @@ impl Usher {
         if own_first {
             return None;
         }
-        self.take_own(host, cid, cpu)
+        self.take_own(host, cpu)
     }
 
-    fn take_own(&mut self, host: &mut Host, cid: Cid, cpu: Cpu) -> Option<TaskId> {
-        let queue = &mut self.own[cid.index()];
+    fn take_own(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        let queue = &mut self.at[cpu.index()].own;
         if queue.tasks.is_empty() {
             return None;
         }
@@ -322,10 +369,8 @@ impl Usher {
 
     /// Whether somebody waits for this CPU, or in its LLC's queue.
     fn waiting(&self, cpu: Cpu) -> bool {
-        let cid = self.cid(cpu);
-        !self.local[cpu.index()].is_empty()
-            || !self.own[cid.index()].tasks.is_empty()
-            || !self.llc[self.llc_of[cid.index()].index()].tasks.is_empty()
+        let at = &self.at[cpu.index()];
+        at.first.is_some() || !at.own.tasks.is_empty() || !self.llc[at.llc.index()].tasks.is_empty()
     }
 }
 
@@ -399,28 +444,27 @@ impl Policy for Usher {
             let line = host.region_line(self.region, offset);
             host.describe_line(line, idle, Some(shard.node));
         }
-        self.cids = vec![Cid::from_index(0); machine.nr_cpu_numbers()];
-        for &cpu in machine.cpus() {
-            self.cids[cpu.index()] = machine.cpu(cpu).cid;
-        }
         self.cpus = topo.cids().iter().map(|c| c.cpu).collect();
-        self.llc_of = topo.cids().iter().map(|c| c.llc).collect();
-        self.local = vec![VecDeque::new(); machine.nr_cpu_numbers()];
-        self.since = vec![0; machine.nr_cpu_numbers()];
-        self.ended = vec![false; machine.nr_cpu_numbers()];
         let class = host.line_class("usher-queue");
-        let mut queues = |n| {
-            let lines = host.new_lines(class, n);
-            lines
-                .into_iter()
-                .map(|line| Queue {
-                    line,
-                    ..Queue::default()
-                })
-                .collect()
-        };
-        self.own = queues(topo.nr_cids());
-        self.llc = queues(topo.llcs().len());
+        let own = host.new_lines(class, topo.nr_cids());
+        self.at = (0..machine.nr_cpu_numbers())
+            .map(|i| Cpu(i as u32))
+            .map(|cpu| match machine.online().contains(cpu) {
+                true => {
+                    let cid = machine.cpu(cpu).cid;
+                    At::new(cid, topo.cids()[cid.index()].llc, own[cid.index()])
+                }
+                false => At::new(Cid::from_index(0), Llc::from_index(0), LineId::default()),
+            })
+            .collect();
+        let lines = host.new_lines(class, topo.llcs().len());
+        self.llc = lines
+            .into_iter()
+            .map(|line| Queue {
+                line,
+                ..Queue::default()
+            })
+            .collect();
         let costs = machine.costs();
         let exits = costs.idle_states.iter().map(|s| s.exit_ns);
         let deepest = exits.max().unwrap_or(0) * costs.n.idle_exit_permille / 1000;
@@ -461,7 +505,7 @@ impl Policy for Usher {
         self.rescue(host);
         let cpu = self.cpus[decision.cid.index()];
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
-            self.settle(host, wake.task, Some(self.llc_of[decision.cid.index()]));
+            self.settle(host, wake.task, Some(self.at[cpu.index()].llc));
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
@@ -476,7 +520,7 @@ impl Policy for Usher {
         let known = &mut self.tasks[task.index()];
         if known.claimed.take() == Some(cpu) {
             known.place = Place::Local(cpu);
-            self.local[cpu.index()].push_back(task);
+            self.at[cpu.index()].push(task);
             host.resched(cpu);
         } else {
             self.queue(host, task, cpu);
@@ -484,13 +528,16 @@ impl Policy for Usher {
     }
 
     fn dequeue(&mut self, host: &mut Host, task: TaskId) {
-        match std::mem::take(&mut self.tasks[task.index()].place) {
+        let known = &mut self.tasks[task.index()];
+        let key = (known.vtime, known.seq);
+        match std::mem::take(&mut known.place) {
             Place::Nowhere => {}
-            Place::Local(cpu) => self.local[cpu.index()].retain(|&t| t != task),
-            Place::Own(cid, key) => {
-                self.own[cid.index()].tasks.remove(&key);
+            Place::Local(cpu) => self.at[cpu.index()].remove(task),
+            Place::Own(cid) => {
+                let cpu = self.cpus[cid.index()];
+                self.at[cpu.index()].own.tasks.remove(&key);
             }
-            Place::Llc(llc, key) => {
+            Place::Llc(llc) => {
                 let taken = host.lock(self.llc[llc.index()].line);
                 self.llc[llc.index()].tasks.remove(&key);
                 host.unlock(self.llc[llc.index()].line, taken);
@@ -501,7 +548,7 @@ impl Policy for Usher {
 
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         host.charge(CALLBACK_NS);
-        let task = match self.local[cpu.index()].pop_front() {
+        let task = match self.at[cpu.index()].pop() {
             Some(task) => task,
             None => {
                 let task = self.find_work(host, cpu);
@@ -511,29 +558,29 @@ impl Policy for Usher {
         };
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
-        let home = hinted.then(|| self.llc_of[self.cid(cpu).index()]);
+        let home = hinted.then(|| self.at[cpu.index()].llc);
         self.settle(host, task, home);
-        self.since[cpu.index()] = host.runtime(task);
+        self.at[cpu.index()].since = host.runtime(task);
         Some(task)
     }
 
     fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
         host.charge(CALLBACK_NS);
-        let llc = self.llc_of[self.cid(cpu).index()];
+        let llc = self.at[cpu.index()].llc;
         let ran = host.runtime(task) - self.tasks[task.index()].charged;
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, llc, ran, weight));
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;
-        self.ended[cpu.index()] = why.is_runnable();
+        self.at[cpu.index()].ended = why.is_runnable();
         if why.is_runnable() {
             self.queue(host, task, cpu);
         }
     }
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
-        let ran = host.runtime(curr) - self.since[cpu.index()];
+        let ran = host.runtime(curr) - self.at[cpu.index()].since;
         if ran >= self.settings.slice_ns && self.waiting(cpu) {
             host.resched(cpu);
         }
@@ -561,11 +608,9 @@ impl Policy for Usher {
     }
 
     fn prefetch(&self, cpu: Cpu, curr: Option<TaskId>) {
-        prefetch(&self.local[cpu.index()], 1);
-        prefetch(&self.own[self.cid(cpu).index()], 1);
-        prefetch(&self.since[cpu.index()], 1);
+        prefetch(&self.at[cpu.index()], 1);
         if let Some(curr) = curr {
-            prefetch(&self.tasks[curr.index()], 2);
+            prefetch(&self.tasks[curr.index()], 1);
         }
     }
 
