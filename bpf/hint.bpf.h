@@ -8,7 +8,12 @@
  * its result. All other options pass untouched.
  *
  * Hints stand in the task's storage, which a child gets from its parent and which goes with the
- * task. Until somebody hints for the first time (usher_hinted), nobody looks for any.
+ * task. Until somebody hints for the first time (usher_hinted), nobody looks for any. The map of
+ * storages outlives a restart of the scheduler, which the loader hands it on to; where tasks live
+ * is counted anew then, and homes of before, told by usher_life, count no more. Children born while
+ * no scheduler is there begin without hints.
+ *
+ * Tasks that do not ask may have hints by a rule: rule.bpf.h.
  */
 #ifndef USHER_HINT_BPF_H
 #define USHER_HINT_BPF_H
@@ -25,9 +30,21 @@ extern struct task_struct *bpf_task_from_vpid(s32 vpid) __ksym __weak;
 #define USHER_EINVAL 22
 
 struct usher_hinted {
-	u32 flags; /* enum usher_hint */
-	u32 home;  /* 1 + the LLC that the task lives in; 0: none. Changed by exchange only. */
+	union {
+		struct {
+			u32 flags;  /* enum usher_hint */
+			u32 source; /* 1 + the rule it comes from; USHER_HINT_OWN: it, or an ancestor, asked; 0: none */
+		};
+		u64 wish; /* both */
+	};
+	u32 home; /* where the task lives, by home_in(). Changed by exchange only. */
+	u32 unused;
 };
+
+#define USHER_HINT_OWN (~0u)
+
+/* Set by the loader before load; 0: none. */
+const volatile u32 usher_nr_rules;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -36,7 +53,9 @@ struct {
 	__type(value, struct usher_hinted);
 } usher_hints SEC(".maps");
 
-u32 usher_hinted; /* 1: somebody has hinted since the scheduler began */
+u32 usher_hinted; /* 1: somebody has hinted since the loader began, or may have by a rule */
+
+const volatile u32 usher_life = 1; /* how often the scheduler began, modulo 2^16 */
 
 _Static_assert(USHER_HINT_FORK_AFFINE == USHER_FORK_AFFINE && USHER_HINT_FORK_SPREAD == USHER_FORK_SPREAD &&
 		       USHER_HINT_WAKE_AFFINE == USHER_WAKE_AFFINE && USHER_HINT_WAKE_HOLD == USHER_WAKE_HOLD,
@@ -54,24 +73,51 @@ static __always_inline struct usher_hinted *hinted(struct task_struct *p)
 	return usher_hinted ? bpf_task_storage_get(&usher_hints, p, 0, 0) : NULL;
 }
 
+/* An LLC as struct usher_hinted.home: the life, and 1 + the LLC. 0: none. */
+static __always_inline u32 home_in(u32 llc)
+{
+	return llc == USHER_NO_LLC ? 0 : usher_life << 16 | (llc + 1);
+}
+
+static __always_inline u32 home_of(u32 home)
+{
+	return home && home >> 16 == (usher_life & 0xffff) ? (home & 0xffff) - 1 : USHER_NO_LLC;
+}
+
 /* From now on the task lives in an LLC, or, with USHER_NO_LLC, nowhere. */
 static __always_inline void settle(struct usher __arena *u, struct usher_hinted *h, u32 llc)
 {
-	u32 before = __sync_lock_test_and_set(&h->home, llc + 1);
+	u32 before = __sync_lock_test_and_set(&h->home, home_in(llc));
 
-	usher_settle(u, before - 1, llc);
+	usher_settle(u, home_of(before), llc);
 }
 
-/* A task's child begins with its hints. */
+/* The task's hints have changed: it lives where it is, or, without any, nowhere. */
+static __always_inline void hint_settle(struct usher __arena *u, struct usher_hinted *h, struct task_struct *p)
+{
+	settle(u, h, h->flags ? u->cids[cid_of(u, p->thread_info.cpu)].llc : USHER_NO_LLC);
+	/* Pairs with usher_ended_task(), which comes later than this flag: one of both takes it back. */
+	if (p->flags & PF_EXITING)
+		settle(u, h, USHER_NO_LLC);
+}
+
+static __always_inline u64 hint_wish(u32 flags, u32 source)
+{
+	struct usher_hinted h = { .flags = flags, .source = source };
+
+	return h.wish;
+}
+
+/* A task's child begins with its hints; to have asked for none matters to rules only. */
 static __always_inline void hints_inherit(struct usher __arena *u, struct task_struct *child)
 {
 	struct usher_hinted *parent = hinted(bpf_get_current_task_btf()), *h;
 
-	if (!parent || !parent->flags)
+	if (!parent || !(usher_nr_rules ? parent->wish : parent->flags))
 		return;
 	h = bpf_task_storage_get(&usher_hints, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (h)
-		h->flags = parent->flags;
+		h->wish = parent->wish;
 	else
 		count_hint(u, USHER_HINT_NO_MEMORY);
 }
@@ -104,8 +150,8 @@ static __always_inline int hint_set(struct usher __arena *u, struct task_struct 
 	h = bpf_task_storage_get(&usher_hints, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!h)
 		return -USHER_ENOMEM;
-	h->flags = flags;
-	settle(u, h, flags ? u->cids[cid_of(u, p->thread_info.cpu)].llc : USHER_NO_LLC);
+	h->wish = hint_wish(flags, USHER_HINT_OWN);
+	hint_settle(u, h, p);
 	return USHER_HINT_OK | flags;
 }
 
@@ -173,5 +219,7 @@ int BPF_PROG(usher_prctl, int option, unsigned long op, unsigned long flags, uns
 		count_hint(u, op == USHER_HINT_GET ? USHER_HINT_READ : USHER_HINT_WAS_SET);
 	return result;
 }
+
+#include "rule.bpf.h"
 
 #endif

@@ -35,6 +35,7 @@ enum usher_hint_calls {
 	USHER_HINT_READ,
 	USHER_HINT_REFUSED,
 	USHER_HINT_NO_MEMORY,
+	USHER_HINT_BY_RULE, /* tasks that got hints by a rule */
 	USHER_HINT_NR_CALLS,
 };
 
@@ -49,7 +50,7 @@ struct usher_host_cpu {
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
 	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
-	__u64 unused[4];		       /* to whole 64-byte lines */
+	__u64 unused[3];		       /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

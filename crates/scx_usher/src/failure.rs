@@ -8,6 +8,9 @@ pub enum Failure {
     /// The machine lacks something: exit code 3.
     #[error("{0}")]
     Environment(String),
+    /// A file that the command line names is wrong: exit code 2.
+    #[error("{0}")]
+    Usage(String),
     /// The kernel ejected the scheduler: exit code 4.
     #[error("the kernel ejected usher: {0}")]
     Ejected(String),
@@ -16,6 +19,7 @@ pub enum Failure {
 /// The exit code for an error.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Failure>() {
+        Some(Failure::Usage(_)) => 2,
         Some(Failure::Ejected(_)) => 4,
         _ => 3,
     }

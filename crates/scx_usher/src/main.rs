@@ -12,6 +12,7 @@
 //! | `environment` | can this machine run it at all? |
 //! | `scheduler` | one life: open, load, build, attach |
 //! | `arena`, `shared` | the memory shared with BPF |
+//! | `hints`, `rules` | serving placement hints, and a file of rules for programs that do not ask |
 //! | `watch` | sleep until something happens |
 //! | `stats`, `report` | counters for people, for scx_stats clients, as JSON |
 //!
@@ -21,8 +22,10 @@ mod arena;
 mod args;
 mod environment;
 mod failure;
+mod hints;
 mod logger;
 mod report;
+mod rules;
 mod scheduler;
 mod shared;
 mod skel;
@@ -44,6 +47,9 @@ use scx_utils::build_id;
 use arena::Counters;
 use args::Args;
 use environment::Environment;
+use failure::Failure;
+use hints::Hinting;
+use rules::Rules;
 use scheduler::{Attached, Current};
 use watch::{Happening, Signals};
 
@@ -78,6 +84,10 @@ fn dispatch(args: &Args) -> Result<()> {
 
 /// Attaches, as often as the kernel asks for it, until interrupted or ejected.
 fn run(args: &Args) -> Result<()> {
+    let rules = match &args.rules {
+        Some(path) => Rules::read(path).map_err(|error| Failure::Usage(error.to_string()))?,
+        None => Rules::default(),
+    };
     // SAFETY: cannot fail.
     let uid = unsafe { libc::geteuid() };
     let sys = Path::new("/sys");
@@ -94,16 +104,23 @@ fn run(args: &Args) -> Result<()> {
         log::warn!("no statistics for --monitor: {}", failure::one_line(error));
     }
     let mut total = Counters::default();
-    while live(args, &signals, &current, &mut total)? {
+    let mut hinting = Hinting::new(args.serve_hints(), rules);
+    while live(args, &signals, &current, &mut hinting, &mut total)? {
         log::info!("restarting, as the kernel asks for");
     }
     Ok(())
 }
 
 /// One life. True if the kernel asks for another.
-fn live(args: &Args, signals: &Signals, current: &Current, total: &mut Counters) -> Result<bool> {
+fn live(
+    args: &Args,
+    signals: &Signals,
+    current: &Current,
+    hinting: &mut Hinting,
+    total: &mut Counters,
+) -> Result<bool> {
     let mut storage = MaybeUninit::uninit();
-    let attached = Attached::start(args, current.clone(), &mut storage)?;
+    let attached = Attached::start(args, hinting, current.clone(), &mut storage)?;
     log::info!("attached as {}", attached.ops);
     let happening = watch(args, signals, current, &attached);
     if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
@@ -119,7 +136,7 @@ fn live(args: &Args, signals: &Signals, current: &Current, total: &mut Counters)
             &attached.programs(),
         )?;
     }
-    let exit = attached.stop()?;
+    let exit = attached.stop(hinting)?;
     Ok(happening? == Happening::Ended && exit.should_restart())
 }
 

@@ -18,6 +18,7 @@ use usher_topo::{parse_cpulist, Topology, MAX_CPU_NUMBER};
 use crate::arena::{Arena, Layout};
 use crate::args::{Args, Idle};
 use crate::failure::Failure;
+use crate::hints::Hinting;
 use crate::report::{programs, Program, Startup};
 use crate::shared::HostCpu;
 use crate::skel::{MainSkel, MainSkelBuilder, OpenMainSkel};
@@ -85,13 +86,14 @@ impl<'obj> Attached<'obj> {
     /// Attaches to this machine.
     pub fn start(
         args: &Args,
+        hinting: &mut Hinting,
         current: Current,
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
         let begun = Instant::now();
         let machine = Machine::read(args)?;
         let layout = Layout::of(&machine.tables, &machine.settings)?;
-        let (open, ops) = open(args, &machine, layout, storage)?;
+        let (open, ops) = open(args, hinting, &machine, layout, storage)?;
         let mut skel = open.load().context("cannot load the BPF programs")?;
         let load_ms = begun.elapsed().as_millis() as u64;
 
@@ -111,7 +113,7 @@ impl<'obj> Attached<'obj> {
         *current.lock().expect("no reader panics") = Some(arena);
 
         let mut links = Vec::new();
-        if follow_moves(args) {
+        if follow_moves(args, hinting) {
             links.push(
                 skel.progs
                     .usher_migrate
@@ -119,23 +121,10 @@ impl<'obj> Attached<'obj> {
                     .context("cannot count migrations")?,
             );
         }
-        if args.hints {
-            links.push(
-                skel.progs
-                    .usher_ended_task
-                    .attach()
-                    .context("cannot see tasks end")?,
-            );
-            match skel.progs.usher_prctl.attach() {
-                Ok(link) => links.push(link),
-                Err(error) => log::warn!(
-                    "no placement hints: this kernel lets no program answer prctl(2) (it needs \
-                     CONFIG_BPF_LSM or CONFIG_SECURITY): {error}"
-                ),
-            }
-        }
+        links.extend(hinting.attach(&mut skel)?);
         links.push(attach(&mut skel)?);
         links.reverse(); // the scheduler goes first
+        hinting.survey(&skel)?;
         Ok(Self {
             links,
             current,
@@ -160,8 +149,9 @@ impl<'obj> Attached<'obj> {
 
     /// Detaches, if the kernel has not done so already, and says how it ended; what the kernel dumped goes to
     /// stderr.
-    pub fn stop(mut self) -> Result<UserExitInfo> {
+    pub fn stop(mut self, hinting: &mut Hinting) -> Result<UserExitInfo> {
         self.links.clear();
+        hinting.remember(&self.skel);
         let report = scx_utils::uei_report!(&self.skel, uei);
         report.map_err(|error| Failure::Ejected(error.to_string().replace("EXIT: ", "")).into())
     }
@@ -178,6 +168,7 @@ impl Drop for Attached<'_> {
 /// Opens the object and sets everything that must stand before it is loaded.
 fn open<'obj>(
     args: &Args,
+    hinting: &mut Hinting,
     machine: &Machine,
     layout: Layout,
     storage: &'obj mut MaybeUninit<OpenObject>,
@@ -192,9 +183,10 @@ fn open<'obj>(
 
     // A probe of the family's headers whose answer nobody here asks for; it needs function tracing.
     skel.progs.scx_lib_init_probe.set_autoload(false);
-    skel.progs.usher_migrate.set_autoload(follow_moves(args));
-    skel.progs.usher_prctl.set_autoload(args.hints);
-    skel.progs.usher_ended_task.set_autoload(args.hints);
+    skel.progs
+        .usher_migrate
+        .set_autoload(follow_moves(args, hinting));
+    hinting.prepare(&mut skel)?;
     skel.maps
         .usher_arena
         .set_max_entries(layout.pages())
@@ -223,8 +215,8 @@ fn open<'obj>(
 }
 
 /// Whether the program at every migration is needed: to count, or to know where hinted tasks live.
-fn follow_moves(args: &Args) -> bool {
-    !args.no_migrations || args.hints
+fn follow_moves(args: &Args, hinting: &Hinting) -> bool {
+    !args.no_migrations || hinting.served()
 }
 
 /// usher_<version>_<target>, as the sched_ext family names itself, cut to what the kernel stores.

@@ -16,8 +16,8 @@ pub const HOST_EVENTS: [&str; 8] = [
     "builtin-none",
 ];
 
-/// `enum usher_hint_calls`, by name: what became of programs' calls about hints.
-pub const HINT_CALLS: [&str; 4] = ["set", "read", "refused", "no-memory"];
+/// `enum usher_hint_calls`, by name: what became of programs' calls about hints, and who got some by a rule.
+pub const HINT_CALLS: [&str; 5] = ["set", "read", "refused", "no-memory", "by-rule"];
 
 /// `struct usher_host_cpu`.
 #[repr(C)]
@@ -35,6 +35,6 @@ pub struct HostCpu {
     pub events: [u64; HOST_EVENTS.len()],
     /// What became of calls about hints.
     pub hint_calls: [u64; HINT_CALLS.len()],
-    unused: [u64; 4],
+    unused: [u64; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

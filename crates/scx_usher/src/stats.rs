@@ -13,7 +13,7 @@ use usher_core::{Event, Reason};
 
 use crate::arena::Counters;
 use crate::scheduler::Current;
-use crate::shared::{HOST_EVENTS, LEVELS};
+use crate::shared::{HINT_CALLS, HOST_EVENTS, LEVELS};
 
 /// Decisions that fell for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
@@ -87,6 +87,9 @@ pub struct Metrics {
     /// Hints that lapsed.
     #[stat(desc = "hints that asked for a full place and were passed over")]
     pub hints_lapsed: u64,
+    /// Hints by rule.
+    #[stat(desc = "tasks that got hints by a rule (--rules)")]
+    pub hints_by_rule: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
     pub longest_wait_ms: u64,
@@ -105,6 +108,10 @@ impl From<&Counters> for Metrics {
             let index = HOST_EVENTS.iter().position(|event| *event == name);
             index.map_or(0, |index| counters.host[index])
         };
+        let hint_call = |name| {
+            let index = HINT_CALLS.iter().position(|call| *call == name);
+            index.map_or(0, |index| counters.hint_calls[index])
+        };
         let waits = [Reason::Queued, Reason::QueuedElsewhere, Reason::Nowhere];
         Self {
             decisions: core.decisions(),
@@ -121,6 +128,7 @@ impl From<&Counters> for Metrics {
             kicked: host("kicked"),
             hints_kept: core[Event::HintKept],
             hints_lapsed: core[Event::HintLapsed],
+            hints_by_rule: hint_call("by-rule"),
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
@@ -175,10 +183,11 @@ impl Metrics {
         });
         writeln!(
             out,
-            "  moved{}  hints kept {} lapsed {}  longest wait {} ms",
+            "  moved{}  hints kept {} lapsed {} by rule {}  longest wait {} ms",
             moved.concat(),
             self.hints_kept,
             self.hints_lapsed,
+            self.hints_by_rule,
             self.longest_wait_ms
         )?;
         Ok(out.flush()?)
@@ -243,6 +252,7 @@ mod tests {
         let counters = Counters {
             core,
             migrations: [1, 2, 3, 4],
+            hint_calls: [0, 0, 0, 0, 5],
             waited_ns: 7_900_000,
             ..Counters::default()
         };
@@ -254,7 +264,7 @@ mod tests {
         assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
         assert!(
             text.contains(
-                "moved  core 1  llc 2  node 3  remote 4  hints kept 0 lapsed 0  longest wait 7 ms"
+                "moved  core 1  llc 2  node 3  remote 4  hints kept 0 lapsed 0 by rule 5  longest wait 7 ms"
             ),
             "{text}"
         );

@@ -41,9 +41,8 @@ impl Signals {
             return Err(io::Error::last_os_error()).context("cannot receive signals");
         }
         // SAFETY: a new descriptor that nobody else owns.
-        Ok(Self {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
     }
 
     /// Waits for a signal, for `ended` to become readable, or for a time.
