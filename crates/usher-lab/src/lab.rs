@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::cache::Cache;
 use crate::error::{LabError, Result};
-use crate::image::Plan;
+use crate::image::{self, Plan};
 use crate::kernel::{self, Kernel};
 use crate::proto::{Frame, Job, SchedulerStart, Step};
 use crate::qemu::{self, Time};
@@ -386,7 +386,7 @@ impl Prepared {
             .collect::<Result<Vec<_>>>()?;
         for copy in &request.copies {
             let path = absolute(copy)?;
-            files.program(&path, &path.to_string_lossy())?;
+            files.program(&image::stripped(&cache, &path)?, &path.to_string_lossy())?;
         }
         let options = boot_options(request)?;
         let (timeout_s, bpf_stats) = (request.timeout_s, request.bpf_stats);
@@ -405,7 +405,7 @@ impl Prepared {
 
     /// Makes this the command of the steps made from here on, with its program in the guest.
     fn set_command(&mut self, command: &[String]) -> Result<()> {
-        self.command = install_command(command, &self.base, &mut self.files)?;
+        self.command = install_command(&self.cache, command, &self.base, &mut self.files)?;
         Ok(())
     }
 
@@ -496,8 +496,14 @@ fn boot_options(request: &Request) -> Result<BootOptions> {
 }
 
 /// The command as the guest runs it. A program with a slash in its name, or one that only this machine
-/// has, is copied; other words are left as they are.
-fn install_command(command: &[String], base: &Plan, files: &mut Plan) -> Result<Vec<String>> {
+/// has, is copied; other words are left as they are. Of usher's own programs those beside this one are
+/// meant, whatever this machine has installed.
+fn install_command(
+    cache: &Cache,
+    command: &[String],
+    base: &Plan,
+    files: &mut Plan,
+) -> Result<Vec<String>> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(LabError::Usage {
             what: "command",
@@ -524,10 +530,11 @@ fn install_command(command: &[String], base: &Plan, files: &mut Plan) -> Result<
     } else if base.has_program(program) {
         program.clone()
     } else {
-        let host = files
-            .find_program(program)
+        let host = beside_this_program(program)
+            .or_else(|| files.find_program(program))
             .ok_or_else(|| fail("neither among the guest's programs nor on this machine"))?;
-        files.program(&host, &format!("/usr/local/bin/{program}"))?;
+        let guest = format!("/usr/local/bin/{program}");
+        files.program(&image::stripped(cache, &host)?, &guest)?;
         program.clone()
     };
     Ok(std::iter::once(guest)
@@ -581,7 +588,7 @@ mod tests {
         let mut files = Plan::new(&cache);
         let mut install = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
-            install_command(&words, &base, &mut files)
+            install_command(&cache, &words, &base, &mut files)
         };
         assert_eq!(install(&["known", "-x"]).unwrap(), ["known", "-x"]);
         assert_eq!(install(&["/bin/true"]).unwrap(), ["/bin/true"]);
@@ -589,6 +596,10 @@ mod tests {
             let error = install(words).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");
         }
+        let own = std::env::current_exe().unwrap();
+        let own = own.file_name().unwrap().to_str().unwrap();
+        assert_eq!(install(&[own, "-x"]).unwrap(), [own, "-x"]);
         assert!(files.has_path("/bin/true"));
+        assert!(files.has_path(&format!("/usr/local/bin/{own}")));
     }
 }
