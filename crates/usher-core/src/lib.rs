@@ -47,10 +47,11 @@ pub const MAX_CIDS: usize = 4096;
 
 pub use kinds::{Event, Granularity, PickError, Reason, UnknownName, Wake};
 pub use placement::{build_into, bytes_needed, Core, Foreign};
-pub use request::{Decision, Hints, Query, Request, Tiers, Vtime, Walk};
+pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{
     BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_SLICE_NS, MAX_SMT, MAX_TIERS,
 };
 pub use trace::{Access, AccessKind};
+pub use usher_hint::Hints;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the core is asked, and what it answers.
 
+use usher_hint::Hints;
 use usher_topo::{Cid, Tier};
 
 use crate::ffi;
@@ -35,41 +36,6 @@ impl Tiers {
     }
 }
 
-/// What a program wishes for its tasks, and they for their children: see `core/src/hint.c`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Hints(u32);
-
-impl Hints {
-    /// No wish.
-    pub const NONE: Self = Self(0);
-    /// Be born near the parent.
-    pub const FORK_AFFINE: Self = Self(1);
-    /// Be born where few live.
-    pub const FORK_SPREAD: Self = Self(2);
-    /// Wake near the waker.
-    pub const WAKE_AFFINE: Self = Self(4);
-    /// Wake where it ran last.
-    pub const WAKE_HOLD: Self = Self(8);
-
-    /// From the flags of the system call; `None` for unknown ones and for both of a pair.
-    pub const fn from_bits(bits: u32) -> Option<Self> {
-        match bits {
-            0..=15 if bits & 3 != 3 && bits & 12 != 12 => Some(Self(bits)),
-            _ => None,
-        }
-    }
-
-    /// The flags of the system call.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Both wishes; `None` if they contradict each other.
-    pub const fn and(self, other: Self) -> Option<Self> {
-        Self::from_bits(self.0 | other.0)
-    }
-}
-
 /// A task that wants a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -83,7 +49,7 @@ pub struct Request<'a> {
     pub waker: Cid,
     /// Which tiers will do.
     pub tiers: Tiers,
-    /// What it wishes; of a newborn, what its parent wishes.
+    /// What it wishes, of a newborn what its parent wishes: see `core/src/hint.c`.
     pub hints: Hints,
 }
 
@@ -108,7 +74,7 @@ impl Request<'_> {
             waker: self.waker.0,
             nr_allowed: self.allowed.map_or(u32::MAX, |set| set.len() as u32),
             tiers: self.tiers.0,
-            hints: self.hints.0,
+            hints: self.hints.bits(),
         }
     }
 }

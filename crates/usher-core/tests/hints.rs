@@ -149,13 +149,3 @@ fn affinity_comes_first() {
         }
     }
 }
-
-// Goal: contradictions are no hints. Method: all combinations of the four flags and one beyond.
-#[test]
-fn both_of_a_pair_are_refused() {
-    let legal: Vec<u32> = (0..32)
-        .filter(|bits| Hints::from_bits(*bits).is_some())
-        .collect();
-    assert_eq!(legal, [0, 1, 2, 4, 5, 6, 8, 9, 10]);
-    assert_eq!(Hints::FORK_AFFINE.and(Hints::FORK_SPREAD), None);
-}

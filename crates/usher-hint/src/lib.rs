@@ -5,7 +5,7 @@
 //! use usher_hint::{hint, Hints, Request};
 //!
 //! // Workers that this process forks spread out, and stay where they are when they wake.
-//! let wish = Hints::FORK_SPREAD | Hints::WAKE_HOLD;
+//! let wish = Hints::FORK_SPREAD.and(Hints::WAKE_HOLD).expect("no contradiction");
 //! match hint(Request::Set(wish), 0) {
 //!     Ok(in_force) => assert_eq!(in_force, wish),
 //!     Err(error) => eprintln!("no hints, never mind: {error}"), // scx_usher does not run
@@ -14,37 +14,74 @@
 //!
 //! Children and threads inherit hints, exec keeps them. They are wishes: affinity, cpusets and capacity always come
 //! first, and a hint that asks for a full place is passed over. `include/usher_hint.h` is the same for C.
+//!
+//! The placement core and the simulator use the same [`Hints`].
 
+use std::fmt;
 use std::io;
-use std::ops::BitOr;
 
 const PR_HINT: libc::c_int = 0x7573_6872;
 const OP_SET: libc::c_ulong = 1;
 const OP_GET: libc::c_ulong = 2;
 const OK: libc::c_int = 0x100;
 
-/// A set of hints; legal are at most one of each pair.
+/// What a program wishes for its tasks, and they for their children. At most one of each pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Hints(pub u32);
+pub struct Hints(u32);
 
 impl Hints {
     /// No wish: takes hints back.
     pub const NONE: Self = Self(0);
-    /// Children are born near their parent.
+    /// Be born near the parent.
     pub const FORK_AFFINE: Self = Self(1);
-    /// Children are born where few live.
+    /// Be born where few live.
     pub const FORK_SPREAD: Self = Self(2);
     /// Wake near the waker.
     pub const WAKE_AFFINE: Self = Self(4);
-    /// Wake where the task ran last.
+    /// Wake where it ran last.
     pub const WAKE_HOLD: Self = Self(8);
+
+    /// Each wish, by name.
+    pub const NAMES: [(&str, Self); 4] = [
+        ("fork-affine", Self::FORK_AFFINE),
+        ("fork-spread", Self::FORK_SPREAD),
+        ("wake-affine", Self::WAKE_AFFINE),
+        ("wake-hold", Self::WAKE_HOLD),
+    ];
+
+    /// From the flags of the system call; `None` for unknown ones and for both of a pair.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match bits {
+            0..=15 if bits & 3 != 3 && bits & 12 != 12 => Some(Self(bits)),
+            _ => None,
+        }
+    }
+
+    /// The flags of the system call.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Both wishes; `None` if they contradict each other.
+    pub const fn and(self, other: Self) -> Option<Self> {
+        Self::from_bits(self.0 | other.0)
+    }
+
+    /// Whether all wishes of the other are among these.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
-impl BitOr for Hints {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+impl fmt::Display for Hints {
+    /// `fork-spread+wake-hold`, or `none`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMES.iter().filter(|(_, hint)| self.has(*hint));
+        let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+        match names.as_slice() {
+            [] => f.pad("none"),
+            names => f.pad(&names.join("+")),
+        }
     }
 }
 
@@ -64,7 +101,7 @@ pub enum Request {
 /// another user's, and the caller lacks `CAP_SYS_NICE`. `ENOMEM`: the kernel has no memory for it.
 pub fn hint(request: Request, pid: u32) -> io::Result<Hints> {
     let (op, flags) = match request {
-        Request::Set(hints) => (OP_SET, hints.0),
+        Request::Set(hints) => (OP_SET, hints.bits()),
         Request::Get => (OP_GET, 0),
     };
     // SAFETY: the call takes numbers only; an unknown option is an error.
@@ -80,12 +117,31 @@ pub fn hint(request: Request, pid: u32) -> io::Result<Hints> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Hints((result & !OK) as u32))
+    let bits = (result & !OK) as u32;
+    Hints::from_bits(bits)
+        .ok_or_else(|| io::Error::other(format!("no flags of hints: {result:#x}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: contradictions cannot be put into words. Method: all flags, alone and together, by number and by name.
+    #[test]
+    fn pairs_exclude_each_other() {
+        let legal: Vec<u32> = (0..64)
+            .filter(|bits| Hints::from_bits(*bits).is_some())
+            .collect();
+        assert_eq!(legal, [0, 1, 2, 4, 5, 6, 8, 9, 10]);
+        assert_eq!(Hints::FORK_AFFINE.and(Hints::FORK_SPREAD), None);
+        let both = Hints::FORK_AFFINE.and(Hints::WAKE_HOLD).expect("legal");
+        assert_eq!(both.bits(), 9);
+        assert!(both.has(Hints::WAKE_HOLD) && !both.has(Hints::WAKE_AFFINE));
+        assert_eq!(
+            format!("{both} {}", Hints::NONE),
+            "fork-affine+wake-hold none"
+        );
+    }
 
     // Goal: a program may always call. Method: on a kernel without scx_usher. Catches: a number that means
     // something to some kernel.

@@ -227,43 +227,8 @@ impl Class {
     }
 }
 
-/// Placement hint flags (`placement-hints`). At most one of each pair may be set; [`Hint::new`] checks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hint(u32);
-
-impl Hint {
-    /// No hint.
-    pub const NONE: Hint = Hint(0);
-    /// Children are born near the parent.
-    pub const FORK_AFFINE: Hint = Hint(1 << 0);
-    /// Children are born away from the parent.
-    pub const FORK_SPREAD: Hint = Hint(1 << 1);
-    /// Wakes near the waker.
-    pub const WAKE_AFFINE: Hint = Hint(1 << 2);
-    /// Wakes where it last ran.
-    pub const WAKE_HOLD: Hint = Hint(1 << 3);
-
-    /// Flags as `prctl` takes them; `None` if a bit is unknown or both of a pair are set.
-    pub fn new(bits: u32) -> Option<Hint> {
-        let both = |pair| bits & pair == pair;
-        (bits <= 15 && !both(3) && !both(12)).then_some(Hint(bits))
-    }
-
-    /// The flags.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether all flags of `other` are set.
-    pub fn has(self, other: Hint) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Both hints together; `None` if they exclude each other.
-    pub fn with(self, other: Hint) -> Option<Hint> {
-        Hint::new(self.0 | other.0)
-    }
-}
+/// Placement hint flags (`placement-hints`).
+pub use usher_core::Hints as Hint;
 
 /// How a task uses caches and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -445,22 +410,5 @@ impl TaskCtx<'_> {
     /// To create channels, futexes and so on at run time, as a forking server does.
     pub fn world(&mut self) -> &mut World {
         self.world
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Goal: a hint with a bad combination cannot exist.
-    // Method: all 32 patterns of the low five bits against the rule written out.
-    #[test]
-    fn hint_pairs_exclude_each_other() {
-        for bits in 0..32u32 {
-            let legal = bits < 16 && bits & 3 != 3 && bits & 12 != 12;
-            assert_eq!(Hint::new(bits).is_some(), legal, "bits {bits:#b}");
-        }
-        assert_eq!(Hint::FORK_AFFINE.with(Hint::FORK_SPREAD), None);
-        assert_eq!(Hint::FORK_AFFINE.with(Hint::WAKE_HOLD).unwrap().bits(), 9);
     }
 }

@@ -356,7 +356,7 @@ impl Usher {
     }
 
     fn hints(&self, host: &Host, task: TaskId) -> Hints {
-        Hints::from_bits(host.task(task).hint().bits()).expect("workloads check hints")
+        host.task(task).hint()
     }
 
     /// Tells the core where a hinted task lives.

@@ -291,26 +291,20 @@ impl Hints {
 
 /// Reads `none` or flags joined by `+`.
 fn parse_hint(key: &str, text: &str) -> Result<Option<Hint>, SimError> {
-    const FLAGS: [(&str, Hint); 4] = [
-        ("fork-affine", Hint::FORK_AFFINE),
-        ("fork-spread", Hint::FORK_SPREAD),
-        ("wake-affine", Hint::WAKE_AFFINE),
-        ("wake-hold", Hint::WAKE_HOLD),
-    ];
     if text == "none" {
         return Ok(None);
     }
     let mut hint = Hint::NONE;
     for word in text.split('+') {
-        let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == word) else {
-            let known: Vec<&str> = FLAGS.iter().map(|(name, _)| *name).collect();
+        let Some((_, flag)) = Hint::NAMES.iter().find(|(name, _)| *name == word) else {
+            let known: Vec<&str> = Hint::NAMES.iter().map(|(name, _)| *name).collect();
             return Err(SimError::Unknown {
                 kind: format!("flag in parameter `{key}`"),
                 name: word.into(),
                 nearest: nearest(word, &known),
             });
         };
-        hint = hint.with(*flag).ok_or_else(|| {
+        hint = hint.and(*flag).ok_or_else(|| {
             bad(key, format!("has the value `{text}`, but affine and spread, or affine and hold, exclude each other"))
         })?;
     }

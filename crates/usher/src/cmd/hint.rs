@@ -53,7 +53,7 @@ enum Wake {
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     if let Some(pid) = args.get {
-        println!("{}", words(call(Request::Get, pid)?));
+        println!("{}", call(Request::Get, pid)?);
         return Ok(Code::Fine);
     }
     let fork = match args.fork {
@@ -66,9 +66,10 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Wake::Hold => Hints::WAKE_HOLD,
         Wake::None => Hints::NONE,
     };
-    let in_force = call(Request::Set(fork | wake), args.pid.unwrap_or(0))?;
+    let wish = fork.and(wake).expect("one of each pair");
+    let in_force = call(Request::Set(wish), args.pid.unwrap_or(0))?;
     let Some((program, arguments)) = args.command.split_first() else {
-        println!("{}", words(in_force));
+        println!("{in_force}");
         return Ok(Code::Fine);
     };
     let error = Command::new(program).args(arguments).exec();
@@ -98,25 +99,5 @@ fn failure(code: Code, what: String) -> Failure {
     Failure {
         code,
         error: anyhow::Error::msg(what),
-    }
-}
-
-/// As on the command line of `usher sim --hint`.
-fn words(hints: Hints) -> String {
-    let names = [
-        (Hints::FORK_AFFINE, "fork-affine"),
-        (Hints::FORK_SPREAD, "fork-spread"),
-        (Hints::WAKE_AFFINE, "wake-affine"),
-        (Hints::WAKE_HOLD, "wake-hold"),
-    ];
-    let set: Vec<&str> = names
-        .iter()
-        .filter(|(hint, _)| hints.0 & hint.0 != 0)
-        .map(|(_, name)| *name)
-        .collect();
-    if set.is_empty() {
-        "none".into()
-    } else {
-        set.join("+")
     }
 }
