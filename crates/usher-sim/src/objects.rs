@@ -8,7 +8,7 @@ use crate::machine::Distance;
 use crate::policy::Host;
 use crate::program::{Action, Outcome};
 use crate::task::{State, Todo, WaitsFor};
-use crate::world::{Barrier, Channel, ChannelState, Cond, Futex, Semaphore};
+use crate::world::{Barrier, Channel, ChannelState, Cond, Futex, Object, Semaphore};
 
 impl Host {
     // ---- futexes ----
@@ -333,28 +333,37 @@ impl Host {
     /// One line about what a task waits for.
     pub(crate) fn describe_wait(&self, me: TaskId) -> String {
         let name = |t: TaskId| format!("task {t} `{}`", self.tasks[t.index()].name);
+        let object = |object| self.world.describe(object);
         let task = &self.tasks[me.index()];
         let what = match &task.waits_for {
             WaitsFor::Nothing => format!("nothing ({:?})", task.state),
             WaitsFor::Timer => "a timer".into(),
             WaitsFor::Io => "a device".into(),
-            WaitsFor::Futex(f) => format!("futex {f}"),
-            WaitsFor::Read(c) => format!("data in channel {c}"),
-            WaitsFor::Write(c) => format!("room in channel {c}"),
-            WaitsFor::Poll(channels) => format!("data in one of {} channels", channels.len()),
-            WaitsFor::Mutex(m) => match self.world.mutexes[m.index()].owner {
-                Some(owner) => format!("mutex {m}, held by {}", name(owner)),
-                None => format!("mutex {m}, held by nobody"),
+            WaitsFor::Futex(f) => object(Object::Futex(*f)),
+            WaitsFor::Read(c) => format!("data in {}", object(Object::Channel(*c))),
+            WaitsFor::Write(c) => format!("room in {}", object(Object::Channel(*c))),
+            WaitsFor::Poll(channels) => match &channels[..] {
+                [one] => format!("data in {}", object(Object::Channel(*one))),
+                many => format!("data in one of {} channels", many.len()),
             },
-            WaitsFor::Cond(c, _) => format!("condition variable {c}"),
+            WaitsFor::Mutex(m) => {
+                let holder = match self.world.mutexes[m.index()].owner {
+                    Some(owner) => name(owner),
+                    None => "nobody".into(),
+                };
+                format!("{}, held by {holder}", object(Object::Mutex(*m)))
+            }
+            WaitsFor::Cond(c, _) => object(Object::Cond(*c)),
             WaitsFor::Barrier(b) => {
                 let state = &self.world.barriers[b.index()];
                 format!(
-                    "barrier {b}, where {} of {} have arrived",
-                    state.arrived, state.parties
+                    "{}, where {} of {} have arrived",
+                    object(Object::Barrier(*b)),
+                    state.arrived,
+                    state.parties
                 )
             }
-            WaitsFor::Semaphore(s) => format!("semaphore {s}"),
+            WaitsFor::Semaphore(s) => object(Object::Semaphore(*s)),
             WaitsFor::Child(Some(child)) => format!("the end of {}", name(*child)),
             WaitsFor::Child(None) => format!("the end of one of {} children", task.live_children),
         };

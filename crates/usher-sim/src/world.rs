@@ -5,7 +5,7 @@
 //! [`crate::program::TaskCtx::world`]) and hands their ids to its programs. The engine keeps who waits on
 //! what here, too.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{ids, Cpu, LineId, TaskId};
 use crate::metrics::WorkloadMetrics;
@@ -149,9 +149,27 @@ pub(crate) struct SemaphoreState {
     pub line: Option<LineId>,
 }
 
+/// An object that a task can wait for, to give it a name by [`World::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// A futex.
+    Futex(Futex),
+    /// A pipe or one direction of a socket.
+    Channel(Channel),
+    /// A mutex.
+    Mutex(Mutex),
+    /// A condition variable.
+    Cond(Cond),
+    /// A barrier.
+    Barrier(Barrier),
+    /// A semaphore.
+    Semaphore(Semaphore),
+}
+
 /// All shared objects of a workload.
 #[derive(Debug, Default)]
 pub struct World {
+    names: BTreeMap<Object, Box<str>>,
     pub(crate) futexes: Vec<FutexState>,
     pub(crate) channels: Vec<ChannelState>,
     pub(crate) mutexes: Vec<MutexState>,
@@ -173,6 +191,27 @@ impl World {
     /// An empty world.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Gives an object the name under which reports speak of it.
+    pub fn name(&mut self, object: Object, name: &str) {
+        self.names.insert(object, name.into());
+    }
+
+    /// An object as reports speak of it: what it is, with its name in quotes, or else its number.
+    pub(crate) fn describe(&self, object: Object) -> String {
+        let (kind, number) = match object {
+            Object::Futex(o) => ("futex", o.0),
+            Object::Channel(o) => ("channel", o.0),
+            Object::Mutex(o) => ("mutex", o.0),
+            Object::Cond(o) => ("condition variable", o.0),
+            Object::Barrier(o) => ("barrier", o.0),
+            Object::Semaphore(o) => ("semaphore", o.0),
+        };
+        match self.names.get(&object) {
+            Some(name) => format!("{kind} `{name}`"),
+            None => format!("{kind} {number}"),
+        }
     }
 
     /// A futex with an initial value.

@@ -278,20 +278,29 @@ fn sysbench_is_within_its_bounds() {
     }
 }
 
-// Goal: a file whose threads lock each other up is reported by name.
-// Method: two locks taken in opposite orders.
+// Goal: a file whose threads lock each other up is reported with the names that the file gives to threads
+// and to what they wait for.
+// Method: two locks taken in opposite orders, a thread that nobody resumes, one at a barrier.
 #[test]
 fn a_deadlocked_file_is_reported() {
     let text = r#"{ "global": { "duration": 1 }, "tasks": {
         "one": { "lock": "a", "sleep": 1000, "lock": "b", "unlock": "b", "unlock": "a" },
-        "two": { "lock": "b", "sleep": 1000, "lock": "a", "unlock": "a", "unlock": "b" } } }"#;
+        "two": { "lock": "b", "sleep": 1000, "lock": "a", "unlock": "a", "unlock": "b" },
+        "three": { "suspend": "late", "barrier": "gate" },
+        "four": { "barrier": "gate" } } }"#;
     let path = std::env::temp_dir().join(format!("usher-embrace-{}.json", std::process::id()));
     std::fs::write(&path, text).expect("a writable directory for temporary files");
     let result = try_run(SMALL, path.to_str().expect("a plain path"), "fifo", &[], 1);
     std::fs::remove_file(&path).expect("it was just written");
     let error = result.map(|_| ()).expect_err("a deadlock").to_string();
-    for word in ["deadlock", "one-0", "two-1", "held by"] {
-        assert!(error.contains(word), "{word}: {error}");
+    for part in [
+        "deadlock at ",
+        "task 1 `one-0` waits for mutex `b`, held by task 2 `two-1`",
+        "task 2 `two-1` waits for mutex `a`, held by task 1 `one-0`",
+        "task 3 `three-2` waits for condition variable `late`",
+        "task 4 `four-3` waits for barrier `gate`, where 1 of 2 have arrived",
+    ] {
+        assert!(error.contains(part), "{part} is missing in:\n{error}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::cpuset::CpuSet;
 use crate::error::{nearest, SimError};
 use crate::ids::{Cpu, Nanos};
 use crate::program::TaskSpec;
-use crate::world::{Barrier, Cond, Mutex, MutexKind, Word, World};
+use crate::world::{Barrier, Cond, Mutex, MutexKind, Object, Word, World};
 
 /// Makes the workload.
 ///
@@ -228,7 +228,11 @@ impl<'a, 'w> Lowering<'a, 'w> {
         }
         let barriers = parties
             .into_iter()
-            .map(|(name, n)| (name, world.new_barrier(n)))
+            .map(|(name, n)| {
+                let barrier = world.new_barrier(n);
+                world.name(Object::Barrier(barrier), name);
+                (name, barrier)
+            })
             .collect();
         let (mutexes, conds, timers) = Default::default();
         Lowering {
@@ -339,17 +343,19 @@ impl<'a, 'w> Lowering<'a, 'w> {
         } else {
             MutexKind::Barging
         };
-        *self
-            .mutexes
-            .entry(name)
-            .or_insert_with(|| self.world.new_mutex(kind))
+        *self.mutexes.entry(name).or_insert_with(|| {
+            let mutex = self.world.new_mutex(kind);
+            self.world.name(Object::Mutex(mutex), name);
+            mutex
+        })
     }
 
     fn cond(&mut self, name: &'a str) -> Cond {
-        *self
-            .conds
-            .entry(name)
-            .or_insert_with(|| self.world.new_cond())
+        *self.conds.entry(name).or_insert_with(|| {
+            let cond = self.world.new_cond();
+            self.world.name(Object::Cond(cond), name);
+            cond
+        })
     }
 
     fn event(
