@@ -123,6 +123,18 @@ impl Params {
         Ok(value)
     }
 
+    /// A duration, or a word that stands for none, which is what there is if nothing is given.
+    ///
+    /// # Errors
+    /// The value is neither.
+    pub fn duration_or(&mut self, key: &str, none: &str) -> Result<Option<Nanos>, SimError> {
+        if self.given.get(key).is_none_or(|text| text == none) {
+            self.known.insert(key.into(), none.into());
+            return Ok(None);
+        }
+        self.duration(key, 0).map(Some)
+    }
+
     /// `true` or `false`, also `on`, `off`, `1`, `0`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use usher_report::stats::{Effect, Summary};
-use usher_report::table::{short, Text};
+use usher_report::table::{metric, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::grid::{self, GridError, Runs};
 use usher_sim::workload::Headline;
@@ -274,7 +274,9 @@ impl Comparison {
             "{} on {}: {}{better}, {} runs with paired seeds\n",
             self.workload, self.machine, self.metric, self.runs
         )?;
-        let mut text = Text::new(&[
+        // Without a sweep there is nothing to say about parameters.
+        let skipped = usize::from(self.cells.iter().all(|c| c.parameters.is_empty()));
+        let headings = [
             "parameters",
             "policy",
             ">median",
@@ -282,10 +284,12 @@ impl Comparison {
             ">high",
             ">effect",
             "95 % interval",
-        ]);
+        ];
+        let mut text = Text::new(&headings[skipped..]);
+        let shown = |value: Option<f64>| value.map_or("no run".into(), |v| metric(&self.metric, v));
         for cell in &self.cells {
             let interval = match (cell.effect_low, cell.effect_high) {
-                (Some(low), Some(high)) => format!("{} to {}", percent(low), percent(high)),
+                (Some(low), Some(high)) => format!("{} to {} %", percent(low), percent(high)),
                 _ => String::new(),
             };
             let effect = match cell.effect {
@@ -293,22 +297,30 @@ impl Comparison {
                 Some(_) => "~".into(),
                 None => String::new(),
             };
-            text.row([
+            let row = [
                 cell.parameters.join(" "),
                 cell.policy.clone(),
-                cell.median.map_or(String::new(), short),
-                cell.low.map_or(String::new(), short),
-                cell.high.map_or(String::new(), short),
+                shown(cell.median),
+                shown(cell.low),
+                shown(cell.high),
                 effect,
                 interval,
-            ]);
+            ];
+            text.row(row.into_iter().skip(skipped));
         }
         writeln!(out, "{text}")?;
-        if let Some(floor) = self.noise_floor_pct {
+        if self.cells.iter().any(|c| c.effect.is_some()) {
             writeln!(
                 out,
-                "noise floor: {floor:.1} % (the first policy against itself with other seeds)"
+                "effect: against the first policy; ~ cannot be told from none"
             )?;
+        }
+        match self.noise_floor_pct {
+            Some(floor) => writeln!(
+                out,
+                "noise floor: {floor:.1} % (the first policy against itself with other seeds)"
+            )?,
+            None => writeln!(out, "noise floor: not known, that takes four runs or more")?,
         }
         if self.partial {
             writeln!(out, "interrupted: some runs are missing")?;
@@ -317,7 +329,7 @@ impl Comparison {
             writeln!(out, "limit: {limit}")?;
         }
         match self.cells.last() {
-            Some(cell) => writeln!(out, "replay: {}", cell.replay),
+            Some(cell) => writeln!(out, "replay of the last row's first run: {}", cell.replay),
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use usher_report::perfetto::{Left, Named, Writer};
-use usher_report::table::{short, Text};
+use usher_report::table::{metric, short, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::params::Params;
 use usher_sim::task::{State, Task};
@@ -151,6 +151,17 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     })
 }
 
+/// A level of migrations in words.
+fn far(level: &str) -> &str {
+    match level {
+        "core" => "within the core",
+        "llc" => "within the LLC",
+        "node" => "within the node",
+        "remote" => "to another node",
+        other => other,
+    }
+}
+
 /// Runs the case once more and compares everything it reports.
 fn same_again(case: &Case, seed: u64, first: &Report) -> Result<bool, Failure> {
     let second = case.run(seed, Options::default(), |_| true)?;
@@ -184,7 +195,10 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         report
             .metrics
             .get(&report.headline)
-            .map_or("not reached".into(), |value| short(*value)),
+            .map_or("not reached".into(), |value| metric(
+                &report.headline,
+                *value
+            )),
     )?;
     let parameters: Vec<String> = report
         .parameters
@@ -194,7 +208,7 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}\n", parameters.join(" "))?;
     let mut text = Text::new(&["metric", ">value"]);
     for (name, value) in &report.metrics {
-        text.row([name.clone(), short(*value)]);
+        text.row([name.clone(), metric(name, *value)]);
     }
     writeln!(out, "{text}")?;
     let total = report.reasons.values().sum::<u64>().max(1) as f64;
@@ -209,7 +223,7 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{text}")?;
     let mut text = Text::new(&["migrations", ">count"]);
     for (level, n) in &report.migrations {
-        text.row([level.clone(), n.to_string()]);
+        text.row([far(level).into(), n.to_string()]);
     }
     writeln!(out, "{text}")?;
     let mut text = Text::new(&[

@@ -86,8 +86,8 @@ pub fn by_name(name: &str, params: &mut Params) -> Result<Option<Box<dyn Policy>
     build(base, name, params).map(Some)
 }
 
-/// Makes the policy of a name that begins with the name of `base`. Parameters, all durations, where 0
-/// stands for the kernel's default for a machine of that size:
+/// Makes the policy of a name that begins with the name of `base`. Parameters, all durations; those of a
+/// class are `default` if not given, the kernel's for a machine of that size:
 ///
 /// | parameter | kernel's name |
 /// |---|---|
@@ -105,7 +105,7 @@ pub fn build(base: Config, name: &str, params: &mut Params) -> Result<Box<dyn Po
     cfg.migration_cost_ns = params.duration("migration_cost", cfg.migration_cost_ns)?;
     cfg.nr_migrate = params.u64("nr_migrate", cfg.nr_migrate.into(), 1..=100_000)? as u32;
     let mut fixed = |key| -> Result<Option<u64>, SimError> {
-        let ns = params.duration(key, 0)?;
+        let ns = params.duration_or(key, "default")?.unwrap_or(0);
         if ns > 100_000 * MS {
             let what = "must be at most 100s".into();
             return Err(SimError::Parameter {
