@@ -172,6 +172,40 @@ USHER_FN s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s,
 	return usher_search_llc(u, s);
 }
 
+/*
+ * What no plain wakeup of a task without hints comes to: the wish of the task, then step 2. A CPU,
+ * claimed, or USHER_NONE_IDLE. Changes s->q.from.
+ */
+USHER_FN s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_request *r,
+				 struct usher_search *s, u32 from, u16 *reason)
+{
+	struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
+	struct usher_cid USHER_MEM *prev = &u->cids[from];
+	s32 cid = USHER_NONE_IDLE;
+
+	if (r->wake == USHER_WAKE_FORK) {
+		if (r->hints & USHER_FORK_HINTS) {
+			s->q.from = from;
+			*reason = USHER_HINT_FORK;
+			cid = usher_hint_fork(u, s, r->hints);
+		}
+		return cid;
+	}
+	if (r->hints & USHER_WAKE_AFFINE && waker->llc != prev->llc) {
+		*reason = USHER_HINT_WAKE;
+		cid = usher_hint_wake(u, s, r->waker);
+		if (cid >= 0)
+			return cid;
+	}
+	/* 2. A sync wakeup within the node. */
+	if (r->wake == USHER_WAKE_SYNC && !(r->hints & USHER_WAKE_HOLD) && waker->node == prev->node &&
+	    waker->llc != prev->llc) {
+		s->q.from = r->waker;
+		cid = usher_place_sync(u, s, reason);
+	}
+	return cid;
+}
+
 /* The decision of usher_place(), not yet counted. */
 USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 						 const struct usher_request *r)
@@ -191,30 +225,11 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid));
 	}
 
-	/* The wish of the task. */
-	if (r->hints & USHER_FORK_HINTS && r->wake == USHER_WAKE_FORK) {
-		s.q.from = from;
-		cid = usher_hint_fork(u, &s, r->hints);
+	/* The wish of the task, and 2. Asked at once, so that who has no wish pays nothing for those who have. */
+	if (r->wake | r->hints) {
+		cid = usher_place_special(u, r, &s, from, &reason);
 		if (cid >= 0)
-			return usher_decide(cid, USHER_HINT_FORK, true);
-	} else if (r->hints & USHER_WAKE_AFFINE && r->wake != USHER_WAKE_FORK &&
-		   u->cids[r->waker].llc != u->cids[from].llc) {
-		cid = usher_hint_wake(u, &s, r->waker);
-		if (cid >= 0)
-			return usher_decide(cid, USHER_HINT_WAKE, true);
-	}
-
-	/* 2. A sync wakeup within the node. */
-	if (r->wake == USHER_WAKE_SYNC && !(r->hints & USHER_WAKE_HOLD)) {
-		struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
-		struct usher_cid USHER_MEM *prev = &u->cids[from];
-
-		if (waker->node == prev->node && waker->llc != prev->llc) {
-			s.q.from = r->waker;
-			cid = usher_place_sync(u, &s, &reason);
-			if (cid >= 0)
-				return usher_decide(cid, reason, true);
-		}
+			return usher_decide(cid, reason, true);
 	}
 
 	/* 3 to 9. */

@@ -15,7 +15,9 @@ fn main() {
     for environment in ["native", "traced", "model"] {
         compile(&crate_dir, &core, environment, environment);
     }
-    compile(&crate_dir, &core, "bench", "native");
+    for shim in ["bench", "bench_hinted"] {
+        compile(&crate_dir, &core, shim, "native");
+    }
 }
 
 /// Compiles `shim/<shim>.c` against `core/env/<environment>.h`.
@@ -27,6 +29,8 @@ fn compile(crate_dir: &Path, core: &Path, shim: &str, environment: &str) {
         .std("gnu11")
         // The core is what is measured and simulated, in debug builds of the Rust side too.
         .opt_level(2)
+        // As in a kernel, so that what is counted does not hang on what a compiler does with vectors.
+        .flag_if_supported("-mgeneral-regs-only")
         .warnings(true)
         .extra_warnings(true)
         .compile(&format!("usher_{shim}"));

@@ -2,7 +2,8 @@
 //! What a claim and a release of an idle CPU, and a whole decision, cost in units of two bare atomics on one
 //! line. The loops take turns, a tenth of a millisecond each, so that all see the same machine, and as the time of a
 //! loop counts the one that a tenth of its turns undercut, in the best of some passes: what else runs on the machine
-//! only adds. Last come the targets, met or missed.
+//! only adds. What hints cost those who have none is too little for that, so it is counted in instructions. Last come
+//! the targets, met or missed.
 //!
 //! ```text
 //! cargo run --release -p usher-core --example ratios
@@ -10,12 +11,14 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/steps.rs"]
+mod steps;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use usher_core::bench::{Lines, Loop};
-use usher_core::{Granularity, Reason, Wake};
+use usher_core::{Granularity, Hints, Reason, Wake};
 use usher_topo::Cid;
 
 use common::{Stage, LOADS, MACHINES};
@@ -190,6 +193,44 @@ fn decisions(targets: &mut Vec<Target>) {
     }
 }
 
+/// What a decision about a task without hints costs more than if there were no hints, in instructions.
+fn hints(targets: &mut Vec<Target>) {
+    const ROUNDS: u64 = 64;
+    println!(
+        "\nplace() and the release of what it claimed, 256 CPUs, in instructions\n{:<14} {:>9} {:>9} {:>9} {:>9}",
+        "reason", "no hints", "unhinted", "ratio", "wake-hold"
+    );
+    let mut worst: f64 = 0.0;
+    for (reason, idle, step, width) in common::REASONS {
+        let places = common::places(0, width);
+        let per_round = |hints: Option<Hints>| {
+            let mut core = common::core_with_idle(idle.clone(), step);
+            let [mut one] = Loop::split(&mut core, [Cid(0)]);
+            let mut count = |rounds| {
+                steps::instructions(&mut || {
+                    black_box(match hints {
+                        None => one.place(&places, Wake::Wake, rounds),
+                        Some(hints) => one.place_hinted(&places, Wake::Wake, hints, rounds),
+                    });
+                })
+            };
+            // Twice as many, less once: what comes around the rounds is gone.
+            (count(2 * ROUNDS) - count(ROUNDS)) as f64 / ROUNDS as f64
+        };
+        let (without, unhinted) = (per_round(None), per_round(Some(Hints::NONE)));
+        let hold = per_round(Some(Hints::WAKE_HOLD));
+        let ratio = unhinted / without;
+        let name = reason.as_str();
+        println!("{name:<14} {without:>9.1} {unhinted:>9.1} {ratio:>9.4} {hold:>9.1}");
+        worst = worst.max(ratio);
+    }
+    targets.push(Target {
+        what: "place() unhinted, instructions, of no hints at all",
+        worst,
+        limit: Some(1.02),
+    });
+}
+
 /// Two threads at once, in one LLC or in two nodes. The loops take turns here, too, but a turn is longer, since
 /// threads have to start.
 fn contended() {
@@ -240,6 +281,7 @@ fn main() {
     let mut targets = Vec::new();
     claim_release(&mut targets);
     decisions(&mut targets);
+    hints(&mut targets);
     contended();
     println!("\n{:<52} {:>6} {:>7}", "target", "worst", "at most");
     let (mut met, mut all) = (0, 0);

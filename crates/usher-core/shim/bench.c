@@ -7,15 +7,9 @@
  * last ran on the next cid of a list takes an idle CPU. The list's length is a power of two. Loops return a sum, so
  * that no round can be left out.
  */
-#include "../../../core/src/core.c"
+#include "bench_place.h"
 
 #define BENCH_BUSY 4 /* CPUs that are claimed and not yet released */
-#define BENCH_INLINE static inline __attribute__((always_inline))
-
-struct usher_bench_places {
-	const u32 *from; /* cids */
-	u64 mask;
-};
 
 /* CLAIM is an expression with the cid `from`, RELEASE one with what the other gave, `taken`. */
 #define BENCH_ROUNDS(CLAIM, RELEASE)                       \
@@ -87,13 +81,6 @@ BENCH_INLINE u64 bench_claim(struct usher *u, u32 from, u32 self)
 	return cid;
 }
 
-/* The owner of a claimed CPU ran something and has nothing more to do. */
-BENCH_INLINE u64 bench_release(struct usher *u, u32 cid)
-{
-	u->cpus[cid].idle = 0;
-	return usher_idle_enter(u, cid);
-}
-
 BENCH_INLINE u64 bench_publish(struct usher *u, u32 cid)
 {
 	usher_idle_publish(u, cid);
@@ -112,25 +99,10 @@ u64 usher_bench_idle_and_look(struct usher *u, const struct usher_bench_places *
 	BENCH_ROUNDS(bench_claim(u, from, self), bench_release(u, taken));
 }
 
-/* Whole decisions, each followed by the release of what it claimed; the sum is that of their reasons. */
+/* Whole decisions of tasks that have no hints, which the compiler knows: the core as if there were none. */
 u64 usher_bench_place(struct usher *u, const struct usher_bench_places *p, u32 waker, u32 wake, u64 rounds)
 {
-	u64 sum = 0, i;
-
-	for (i = 0; i < rounds; i++) {
-		struct usher_request r = {
-			.wake = wake,
-			.prev = p->from[i & p->mask],
-			.waker = waker,
-			.nr_allowed = u->nr_cids,
-		};
-		struct usher_decision d = usher_place(u, &r);
-
-		if (d.claimed)
-			bench_release(u, d.cid);
-		sum += d.reason;
-	}
-	return sum;
+	return bench_place(u, p, waker, wake, 0, rounds);
 }
 
 BENCH_INLINE u64 bench_flag_claim(u64 *flags, u32 nr, u32 from)

@@ -22,6 +22,7 @@
 use std::hint::black_box;
 use std::marker::PhantomData;
 
+use usher_hint::Hints;
 use usher_topo::Cid;
 
 use crate::ffi::Usher;
@@ -49,6 +50,14 @@ extern "C" {
     fn usher_bench_idle_map(u: *mut Usher, places: *const CPlaces, by: u32, rounds: u64) -> u64;
     fn usher_bench_idle_and_look(u: *mut Usher, p: *const CPlaces, by: u32, rounds: u64) -> u64;
     fn usher_bench_place(u: *mut Usher, p: *const CPlaces, by: u32, wake: u32, rounds: u64) -> u64;
+    fn usher_bench_place_hinted(
+        u: *mut Usher,
+        places: *const CPlaces,
+        by: u32,
+        wake: u32,
+        hints: u32,
+        rounds: u64,
+    ) -> u64;
     fn usher_bench_flags(flags: *mut u64, nr: u32, places: *const CPlaces, rounds: u64) -> u64;
     fn usher_bench_masks(
         words: *mut u64,
@@ -216,5 +225,17 @@ impl<'a> Loop<'a> {
         places.check(self.nr_cids);
         // SAFETY: as in idle_map().
         unsafe { usher_bench_place(self.u, &places.to_c(), self.by.0, wake as u32, rounds) }
+    }
+
+    /// The same of tasks with hints. Those without any pay for the question whether they have some, which
+    /// [`Loop::place`] does not ask.
+    ///
+    /// # Panics
+    /// A place is not on the machine.
+    pub fn place_hinted(&mut self, places: &Places, wake: Wake, hints: Hints, rounds: u64) -> u64 {
+        places.check(self.nr_cids);
+        let (places, wake, hints) = (places.to_c(), wake as u32, hints.bits());
+        // SAFETY: as in idle_map().
+        unsafe { usher_bench_place_hinted(self.u, &places, self.by.0, wake, hints, rounds) }
     }
 }
