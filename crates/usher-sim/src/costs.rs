@@ -154,8 +154,14 @@ const LARGEST: u64 = 1_000_000_000;
 pub struct IdleState {
     /// `C1`, `C6`.
     pub name: String,
-    /// Worst-case exit latency.
+    /// Worst-case exit latency, as firmware or driver tell the kernel: governor and policies go by it.
     pub exit_ns: Nanos,
+    /// What an exit takes where somebody measured it; else that share of `exit_ns` that
+    /// `idle.idle_exit_permille` says.
+    pub wake_ns: Option<Nanos>,
+    /// What an exit takes on top of that where all CPUs of the LLC are in the deepest state: the cluster
+    /// sleeps, too, and has to come up first. Of the deepest state; 0 for no such thing.
+    pub llc_wake_ns: Nanos,
     /// Shortest stay for which the state pays.
     pub residency_ns: Nanos,
     /// Whether a CPU in it watches a memory word (POLL, mwait), so that waking it needs no interrupt.
@@ -197,6 +203,9 @@ struct RawShares {
 struct RawIdle {
     name: String,
     exit_ns: u64,
+    wake_ns: Option<u64>,
+    #[serde(default)]
+    llc_wake_ns: u64,
     residency_ns: u64,
     polling: bool,
     source: String,
@@ -240,6 +249,14 @@ builtin![
     "zen3",
     "tc2"
 ];
+
+impl IdleState {
+    /// What an exit takes, where the LLC is awake.
+    pub fn wake_ns(&self, n: &CostNumbers) -> Nanos {
+        self.wake_ns
+            .unwrap_or(self.exit_ns * n.idle_exit_permille / 1000)
+    }
+}
 
 impl Costs {
     /// The built-in table of this name.
@@ -291,6 +308,8 @@ impl Costs {
                 costs.idle_states.push(IdleState {
                     name: state.name,
                     exit_ns: state.exit_ns,
+                    wake_ns: state.wake_ns,
+                    llc_wake_ns: state.llc_wake_ns,
                     residency_ns: state.residency_ns,
                     polling: state.polling,
                 });

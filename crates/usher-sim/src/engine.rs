@@ -331,6 +331,7 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
             .map(|i| new_cpu(machine, i))
             .collect(),
         core_busy: vec![0; topo.cores().len()],
+        llc_asleep: vec![0; topo.llcs().len()],
         lines,
         world,
         queue: EventQueue::new(),

@@ -194,6 +194,8 @@ mod tests {
             .map(|(exit_ns, residency_ns)| IdleState {
                 name: String::new(),
                 exit_ns,
+                wake_ns: None,
+                llc_wake_ns: 0,
                 residency_ns,
                 polling: true,
             })

@@ -511,14 +511,39 @@ impl Simulation {
         let c = &mut self.host.cpus[cpu.index()];
         c.until = NEVER;
         c.state_since = now;
+        let deepest = self.host.machine.costs().idle_states.len() - 1;
+        if usize::from(c.idle_state) == deepest {
+            let llc = self.host.machine.cpu(cpu).llc;
+            self.host.llc_asleep[llc.index()] += 1;
+        }
+    }
+
+    /// What it takes longer to wake a CPU because its whole LLC sleeps, which is over then.
+    fn wake_llc(&mut self, cpu: Cpu) -> Nanos {
+        let machine = &self.host.machine;
+        let states = &machine.costs().idle_states;
+        if usize::from(self.host.cpus[cpu.index()].idle_state) != states.len() - 1 {
+            return 0;
+        }
+        let llc = machine.cpu(cpu).llc;
+        let asleep = &mut self.host.llc_asleep[llc.index()];
+        let all = machine.topo().llcs()[llc.index()].cids.len();
+        let extra = states.last().map_or(0, |state| state.llc_wake_ns);
+        *asleep -= 1;
+        if *asleep as usize + 1 == all {
+            extra
+        } else {
+            0
+        }
     }
 
     /// Something wakes the CPU from its idle state: it is out after the state's exit latency.
     pub(crate) fn leave_idle_state(&mut self, cpu: Cpu) {
+        let llc: Nanos = self.wake_llc(cpu);
         let costs = self.host.machine.costs();
         let c = &mut self.host.cpus[cpu.index()];
         let state = &costs.idle_states[usize::from(c.idle_state)];
-        let exit: Nanos = state.exit_ns * costs.n.idle_exit_permille / 1000;
+        let exit = state.wake_ns(&costs.n) + llc;
         c.governor
             .woke(self.host.now - c.state_since, state.exit_ns);
         self.set_phase(cpu, Phase::Exiting);

@@ -28,6 +28,8 @@ pub struct Host {
     pub(crate) cpus: Vec<CpuState>,
     /// Busy threads of each core, for SMT sharing.
     pub(crate) core_busy: Vec<u8>,
+    /// CPUs of each LLC that are in the deepest idle state.
+    pub(crate) llc_asleep: Vec<u32>,
     pub(crate) lines: Lines,
     /// Class of the lines of the workload's objects.
     pub(crate) object_class: crate::ids::LineClass,

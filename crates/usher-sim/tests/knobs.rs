@@ -313,6 +313,46 @@ fn idle_states_and_smt_shares_count() {
     assert!(shares[0] < shares[1] && shares[1] < shares[2], "{shares:?}");
 }
 
+// Goal: waking takes what was measured, not what the firmware says; a CPU whose whole LLC sleeps takes
+// longer, one whose LLC is awake does not.
+// Method: a task that sleeps a hundred times, alone, beside a task that computes in its LLC, and beside one
+// that computes in another.
+#[test]
+fn a_sleeping_llc_wakes_slowly() {
+    let slept = |wake_ns, llc_wake_ns, beside: Option<u32>| {
+        let mut costs = Costs::builtin("generic").expect("built in");
+        costs.idle_states.truncate(1);
+        let state = &mut costs.idle_states[0];
+        (state.exit_ns, state.wake_ns, state.llc_wake_ns) = (400_000, Some(wake_ns), llc_wake_ns);
+        let program = |i| match i {
+            0 => Action::Sleep(200_000),
+            _ => Action::Compute(10_000),
+        };
+        let sleeper = TaskSpec::new("sleeper", repeat(100, program, 2)).affinity(only(0));
+        let worker = beside.map(|cpu| {
+            let program = repeat(1, |_| Action::Compute(1000 * MS), 1);
+            TaskSpec::new("worker", program).affinity(only(cpu))
+        });
+        let tasks = [sleeper].into_iter().chain(worker).collect();
+        let workload = workload(World::new(), tasks, Stop::FirstExit);
+        elapsed(&run(machine(SHAPE, costs), workload, 1).expect("runs"))
+    };
+    // Rounded: a wake or two meets a tick.
+    let longer_by = |a: f64, b: f64| ((b - a) / 100.0 / 1000.0).round();
+    let alone = slept(10_000, 0, None);
+    assert_eq!(
+        longer_by(alone, slept(30_000, 0, None)),
+        20.0,
+        "us per wake"
+    );
+    assert_eq!(longer_by(alone, slept(10_000, 20_000, None)), 20.0);
+    let [near, far] = [Some(2), Some(4)].map(|cpu| {
+        let without = slept(10_000, 0, cpu);
+        longer_by(without, slept(10_000, 20_000, cpu))
+    });
+    assert_eq!((near, far), (0.0, 20.0));
+}
+
 // Goal: a cache that holds two working sets saves the refills between them.
 // Method: two tasks that take turns on one core, 600 KiB each, with an L2 of 1 and of 2 MiB; then in LLCs of
 // 1 and 2 MiB.

@@ -28,6 +28,7 @@ use usher_topo::Topology;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
+use crate::costs::IdleState;
 use crate::cpuset::CpuSet;
 use crate::error::SimError;
 use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
@@ -88,6 +89,10 @@ enum Place {
 struct At {
     /// The task claimed for it; that there are more is rare.
     first: Option<TaskId>,
+    #[expect(
+        clippy::box_collection,
+        reason = "eight bytes, so that all fits a line"
+    )]
     more: Option<Box<VecDeque<TaskId>>>,
     /// Tasks that may run nowhere else.
     own: Queue,
@@ -98,6 +103,8 @@ struct At {
     /// The slice of a task that could go on has ended.
     ended: bool,
 }
+
+const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
 
 impl At {
     fn new(cid: Cid, llc: Llc, line: LineId) -> At {
@@ -466,8 +473,8 @@ impl Policy for Usher {
             })
             .collect();
         let costs = machine.costs();
-        let exits = costs.idle_states.iter().map(|s| s.exit_ns);
-        let deepest = exits.max().unwrap_or(0) * costs.n.idle_exit_permille / 1000;
+        let wakes = |s: &IdleState| s.wake_ns(&costs.n) + s.llc_wake_ns;
+        let deepest = costs.idle_states.iter().map(wakes).max().unwrap_or(0);
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.core = Some(core);
