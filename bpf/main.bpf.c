@@ -12,6 +12,7 @@
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map
+ *   cpu_online, cpu_offline   the loader is to build the tables anew
  *   running, stopping   virtual time
  *
  * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct
@@ -44,11 +45,16 @@ struct {
 /* When the scheduler began, by two clocks; what a tick is in nanoseconds is not to be had otherwise. */
 u64 usher_began_ns, usher_began_tick;
 
-/* Wakes the loader when the scheduler ends; what happened is in uei. */
+/*
+ * Wakes the loader when the scheduler ends, which uei tells more about, or when CPUs came or went
+ * since the tables were built.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-} usher_ended SEC(".maps");
+} usher_news SEC(".maps");
+
+u32 usher_cpus_changed;
 
 /* The ids of dispatch queues: LLCs count from 0, CPUs from here. */
 #define USHER_DSQ_CPU (1ULL << 20)
@@ -85,12 +91,17 @@ static __always_inline u32 cid_of(struct usher __arena *u, u32 cpu)
 
 /*
  * Whether a CPU is in the tables. One that came online after they were built is not, until the
- * restart that the kernel then asks for: it must not report in another's name, and has no queue of
- * its own.
+ * loader starts anew: it must not report in another's name, and has no queue of its own.
  */
 static __always_inline bool known_cpu(struct usher __arena *u, u32 cpu)
 {
 	return cpu < u->nr_cpu_ids && u->cid_of_cpu[cpu] >= 0;
+}
+
+/* Whether a CPU may be handed work: it is in the tables and not on its way offline. */
+static __always_inline bool in_service(struct usher __arena *u, u32 cpu)
+{
+	return known_cpu(u, cpu) && !usher_host_cpus[u->cid_of_cpu[cpu]].leaving;
 }
 
 static __always_inline void count(u32 self, enum usher_host_event event)
@@ -402,7 +413,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		count(cid, USHER_HOST_KEPT);
 		return;
 	}
-	if (usher_idle_mode == USHER_IDLE_USHER)
+	if (usher_idle_mode == USHER_IDLE_USHER && in_service(u, cpu))
 		idle_still(u, cid);
 }
 
@@ -411,7 +422,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
 
-	if (!known_cpu(u, cpu))
+	if (!in_service(u, cpu))
 		return;
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		builtin_update_idle(u, cpu, cid, idle);
@@ -499,7 +510,34 @@ void BPF_STRUCT_OPS(usher_exit, struct scx_exit_info *ei)
 	s32 kind = ei->kind;
 
 	UEI_RECORD(uei, ei);
-	bpf_ringbuf_output(&usher_ended, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(&usher_news, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
+}
+
+/*
+ * A CPU comes or goes. Without these two callbacks the kernel ends the scheduler right here, and from Linux
+ * 7.0 nobody takes from a queue until it has: an interrupt that is lost on the CPU that changes
+ * makes the whole machine stand still. So the tables stay as they are, and the loader, who sees the last of many
+ * changes, starts anew. Called on that CPU, which is therefore not idle.
+ */
+static void cpu_changes(s32 cpu, bool leaving)
+{
+	struct usher __arena *u = usher();
+	s32 kind = SCX_EXIT_NONE;
+
+	if (known_cpu(u, cpu))
+		usher_host_cpus[cid_of(u, cpu)].leaving = leaving;
+	usher_cpus_changed = 1;
+	bpf_ringbuf_output(&usher_news, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
+}
+
+void BPF_STRUCT_OPS(usher_cpu_online, s32 cpu)
+{
+	cpu_changes(cpu, false);
+}
+
+void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
+{
+	cpu_changes(cpu, true);
 }
 
 static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)
@@ -544,6 +582,8 @@ SCX_OPS_DEFINE(usher_ops,
 	       .tick = (void *)usher_tick,
 	       .cpu_release = (void *)usher_cpu_release,
 	       .set_cpumask = (void *)usher_set_cpumask,
+	       .cpu_online = (void *)usher_cpu_online,
+	       .cpu_offline = (void *)usher_cpu_offline,
 	       .init_task = (void *)usher_init_task,
 	       .enable = (void *)usher_enable,
 	       .init = (void *)usher_init,

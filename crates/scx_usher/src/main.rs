@@ -2,9 +2,9 @@
 //! scx_usher: loads the placement core into the kernel as a sched_ext scheduler, and watches over it.
 //!
 //! The scheduler itself is `bpf/`, around the core of `core/`. This program reads the machine's topology, builds
-//! the core's tables in memory that it shares with the kernel, attaches, and sleeps. When CPUs come or go
-//! the kernel ends the scheduler and asks for a restart: then all of it begins anew with the new topology. However it
-//! ends, the kernel's own scheduler takes over.
+//! the core's tables in memory that it shares with the kernel, attaches, and sleeps. When CPUs come or go,
+//! or the kernel asks for a restart, all of it begins anew with the new topology. However it ends, the
+//! kernel's own scheduler takes over.
 //!
 //! | module | duty |
 //! |---|---|
@@ -37,7 +37,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -106,12 +106,12 @@ fn run(args: &Args) -> Result<()> {
     let mut total = Counters::default();
     let mut hinting = Hinting::new(args.serve_hints(), rules);
     while live(args, &signals, &current, &mut hinting, &mut total)? {
-        log::info!("restarting, as the kernel asks for");
+        log::info!("starting anew");
     }
     Ok(())
 }
 
-/// One life. True if the kernel asks for another.
+/// One life. True if another is to follow.
 fn live(
     args: &Args,
     signals: &Signals,
@@ -136,8 +136,36 @@ fn live(
             &attached.programs(),
         )?;
     }
+    let changed = attached.cpus_changed();
     let exit = attached.stop(hinting)?;
-    Ok(happening? == Happening::Ended && exit.should_restart())
+    Ok(match happening? {
+        Happening::News => changed || exit.should_restart(),
+        _ => false,
+    })
+}
+
+/// CPUs rarely come or go alone: waits until none has for this long, ...
+const QUIET: Duration = Duration::from_millis(250);
+/// ... but no longer than this.
+const RESTLESS: Duration = Duration::from_secs(10);
+
+/// Waits until CPUs stop coming and going. The scheduler runs on meanwhile, with tables that lack some or
+/// have some too many.
+fn settle(signals: &Signals, attached: &Attached<'_>) -> Result<Happening> {
+    let begun = Instant::now();
+    let mut seen = scheduler::hotplug_seq()?;
+    loop {
+        // Not the news, which are there and stay.
+        let happening = signals.wait(None, Some(Instant::now() + QUIET))?;
+        if happening != Happening::Time {
+            return Ok(happening);
+        }
+        let now = scheduler::hotplug_seq()?;
+        if now == seen || attached.ended() || begun.elapsed() > RESTLESS {
+            return Ok(Happening::News);
+        }
+        seen = now;
+    }
 }
 
 /// Sleeps until the end, printing statistics if asked for.
@@ -150,9 +178,13 @@ fn watch(
     let mut before = Counters::default();
     let mut next = args.stats.map(|interval| Instant::now() + interval);
     loop {
-        let happening = signals.wait(Some(attached.ended()), next)?;
-        if happening != Happening::Time {
-            return Ok(happening);
+        match signals.wait(Some(attached.news()), next)? {
+            Happening::Time => {}
+            Happening::News if !attached.ended() => {
+                log::info!("CPUs came or went");
+                return settle(signals, attached);
+            }
+            happening => return Ok(happening),
         }
         let now = match current.lock().expect("no reader panics").as_ref() {
             Some(arena) => arena.counters(),

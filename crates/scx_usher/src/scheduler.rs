@@ -38,7 +38,7 @@ struct Machine {
 impl Machine {
     fn read(args: &Args) -> Result<Self> {
         // Before the topology, so that no change between the two goes unnoticed.
-        let hotplug_seq = number("/sys/kernel/sched_ext/hotplug_seq")?;
+        let hotplug_seq = hotplug_seq()?;
         let possible = "/sys/devices/system/cpu/possible";
         let list = fs::read_to_string(possible).context(possible)?;
         let list = parse_cpulist(list.trim(), MAX_CPU_NUMBER)
@@ -61,6 +61,11 @@ impl Machine {
             },
         })
     }
+}
+
+/// How often CPUs came or went since boot.
+pub fn hotplug_seq() -> Result<u64> {
+    number("/sys/kernel/sched_ext/hotplug_seq")
 }
 
 fn number(path: &str) -> Result<u64> {
@@ -137,9 +142,21 @@ impl<'obj> Attached<'obj> {
         })
     }
 
-    /// Becomes readable when the kernel ended the scheduler.
-    pub fn ended(&self) -> BorrowedFd<'_> {
-        self.skel.maps.usher_ended.as_fd()
+    /// Becomes readable when the kernel ended the scheduler, or CPUs came or went.
+    pub fn news(&self) -> BorrowedFd<'_> {
+        self.skel.maps.usher_news.as_fd()
+    }
+
+    /// Whether CPUs came or went since the tables were built.
+    pub fn cpus_changed(&self) -> bool {
+        let bss = self.skel.maps.bss_data.as_ref();
+        // SAFETY: a valid address; volatile because the kernel writes it.
+        bss.is_some_and(|bss| unsafe { std::ptr::read_volatile(&bss.usher_cpus_changed) } != 0)
+    }
+
+    /// Whether the kernel ended the scheduler.
+    pub fn ended(&self) -> bool {
+        scx_utils::uei_exited!(&self.skel, uei)
     }
 
     /// What each program cost so far.

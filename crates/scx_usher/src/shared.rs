@@ -35,6 +35,7 @@ pub struct HostCpu {
     pub events: [u64; HOST_EVENTS.len()],
     /// What became of calls about hints.
     pub hint_calls: [u64; HINT_CALLS.len()],
-    unused: [u64; 3],
+    leaving: u32,
+    unused: [u32; 5],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Sleeping until something happens: a signal, the end of the scheduler, or a time.
+//! Sleeping until something happens: a signal, news of the scheduler, or a time.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,8 +18,8 @@ pub struct Signals {
 pub enum Happening {
     /// Somebody wants us to end.
     Signal,
-    /// The kernel ended the scheduler.
-    Ended,
+    /// The kernel ended the scheduler, or CPUs came or went.
+    News,
     /// The time came.
     Time,
 }
@@ -45,12 +45,12 @@ impl Signals {
         Ok(Self { fd })
     }
 
-    /// Waits for a signal, for `ended` to become readable, or for a time.
-    pub fn wait(&self, ended: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Happening> {
+    /// Waits for a signal, for `news` to become readable, or for a time.
+    pub fn wait(&self, news: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Happening> {
         loop {
             let mut fds = [
                 (self.fd.as_raw_fd(), libc::POLLIN),
-                (ended.map_or(-1, |fd| fd.as_raw_fd()), libc::POLLIN),
+                (news.map_or(-1, |fd| fd.as_raw_fd()), libc::POLLIN),
             ]
             .map(|(fd, events)| libc::pollfd {
                 fd,
@@ -65,7 +65,7 @@ impl Signals {
                 }
                 0 => {}
                 n if n > 0 && fds[0].revents != 0 => return Ok(Happening::Signal),
-                n if n > 0 => return Ok(Happening::Ended),
+                n if n > 0 => return Ok(Happening::News),
                 _ => {
                     let error = io::Error::last_os_error();
                     if error.kind() != io::ErrorKind::Interrupted {
@@ -77,8 +77,8 @@ impl Signals {
     }
 }
 
-/// The kernel's wakeup travels by an interrupt to the CPU where the scheduler ended, and that CPU may be on its
-/// way offline: one such was lost under Linux 7.0. So look once a second whether it came.
+/// The kernel's wakeup travels by an interrupt to the CPU where the news are from, and that CPU may be on its way
+/// offline: such an interrupt gets lost at times (seen in emulated guests). So look once a second whether it came.
 const LOOK_MS: i32 = 1000;
 
 /// For poll(); rounded up, lest it wakes just before the time.
