@@ -57,6 +57,15 @@ wait_state() {
         sleep 0.1
     done
 }
+attached() { cat /sys/kernel/sched_ext/enable_seq; }
+wait_attached_since() {
+    n=0
+    until [ $(attached) -gt $1 ]; do
+        n=$((n + 1)); [ $n -lt 400 ] || { echo \"nothing attached anew in 40 s\"; exit 1; }
+        sleep 0.1
+    done
+    wait_state enabled
+}
 on_every_cpu() {
     for cpu in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do taskset -c $cpu true & pids=\"$pids $!\"; done
     wait $pids
@@ -67,10 +76,11 @@ centiseconds() { sed 's/[.]//; s/ .*//' /proc/uptime; }
 const HOTPLUG_OF_CPUS: &str = "
 start_load
 for cpu in 1 8 15; do
+    before=$(attached)
     echo 0 > /sys/devices/system/cpu/cpu$cpu/online
     sleep 0.2
     echo 1 > /sys/devices/system/cpu/cpu$cpu/online
-    wait_state enabled
+    wait_attached_since $before
 done
 on_every_cpu
 stop_load; loader_lives; wait_state enabled
@@ -78,13 +88,16 @@ echo \"online $(cat /sys/devices/system/cpu/online)\"";
 
 const HOTPLUG_OF_A_NODE: &str = "
 start_load
+before=$(attached)
 for cpu in 8 9 10 11 12 13 14 15; do echo 0 > /sys/devices/system/cpu/cpu$cpu/online; done
-wait_state enabled
+wait_attached_since $before
 echo \"without node 1: online $(cat /sys/devices/system/cpu/online)\"
 taskset -c 3 true
 sleep 0.3
+before=$(attached)
 for cpu in 8 9 10 11 12 13 14 15; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done
-wait_state enabled
+on_every_cpu
+wait_attached_since $before
 on_every_cpu
 stop_load; loader_lives; wait_state enabled
 echo \"with node 1: online $(cat /sys/devices/system/cpu/online)\"";
@@ -166,6 +179,7 @@ fn seed() -> u64 {
 fn request(kernel: &str) -> Request {
     Request {
         icount_seed: Some(seed()),
+        short_turns: true,
         ..Request::new(
             SHAPE.parse().expect("a legal shape"),
             kernel,
@@ -175,12 +189,6 @@ fn request(kernel: &str) -> Request {
     }
 }
 
-/// While a CPU comes or goes, or a program's code is patched, all others spin with interrupts off. The
-/// emulator, counting instructions, lets one of them spin for up to two seconds of the guest's time when no
-/// timer is armed: the kernel's watchdog, which gives a scheduler five, saw nobody wait in them but checked
-/// in too late itself. A task lost is found all the same: the load does not end.
-const PATIENCE_MS: &str = "20000";
-
 /// All steps of one kernel, booted when the first test asks.
 fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
     let scheduler = scheduler_under_test();
@@ -188,12 +196,11 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
     let steps: Vec<(Scheduler, Vec<String>)> = STEPS
         .iter()
         .map(|(_, script, own)| {
-            let mut scheduler = scheduler.clone();
-            if scheduler.is_usher() {
-                scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
-            }
             let command = vec!["sh".into(), "-c".into(), format!("{LOAD}{script}")];
-            (if *own { kernels_own.clone() } else { scheduler }, command)
+            (
+                if *own { &kernels_own } else { &scheduler }.clone(),
+                command,
+            )
         })
         .collect();
     let say = |line: &str| eprintln!("{line}");
@@ -358,12 +365,19 @@ fn hotplug_of_cpus(kernel: &str) {
 }
 
 /// Goal: a whole node, and so two LLCs, goes and comes back under load. Catches: an empty node or LLC in
-/// the tables, searches that rely on every node having a CPU, distances of absent nodes.
+/// the tables, searches that rely on every node having a CPU, distances of absent nodes, tables that stay behind
+/// the machine.
 fn hotplug_of_a_node(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_of_a_node");
     stayed(step, &context);
     assert!(context.contains("without node 1: online 0-7"), "{context}");
     assert!(context.contains("with node 1: online 0-15"), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        let log = &step.report.scheduler_log;
+        let half = log.find(": 8 CPUs, 2 LLCs").expect("it saw the node go");
+        assert!(log[half..].contains(": 16 CPUs, 4 LLCs"), "{context}");
+    }
 }
 
 /// Goal: tasks that may run on one CPU only, kernel threads above all, get to run there although twice as
