@@ -458,8 +458,8 @@ impl Prepared {
                 ..
             }) => {
                 say(&format!(
-                    "the guest {what}; multi-threaded emulation is known to do that around text \
-                     patching, so this is taken for the emulator's fault and tried once more"
+                    "the guest {what}; what its console shows no real CPU does, so this is taken for the \
+                     emulator's fault and tried once more"
                 ));
                 boot()
             }

@@ -122,7 +122,7 @@ const PIT_PORT: u16 = 0x40;
 const PIT_CHANNEL_0_RATE: u8 = 0x34;
 
 /// How often a CPU's turn ends at the latest.
-const TURNS_PER_S: u32 = 4000;
+const TURNS_PER_S: u32 = 1000;
 
 /// Where instructions are counted as time, one CPU runs at a time, and its turn lasts until the next timer of the
 /// emulator. A CPU that spins until another has done something (all of them do while a program's code is patched

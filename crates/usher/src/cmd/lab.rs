@@ -55,7 +55,7 @@ struct GuestArgs {
     /// nor on its load.
     #[arg(long)]
     icount: bool,
-    /// With --icount: end a CPU's turn after 250 us at the latest, so that one that spins for another does
+    /// With --icount: end a CPU's turn after 1 ms at the latest, so that one that spins for another does
     /// not spin seconds away. For commands that make all CPUs wait, as CPU hotplug does; repeats less exactly
     #[arg(long, requires = "icount")]
     short_turns: bool,
