@@ -50,9 +50,11 @@ const QUEUE_NS: Nanos = 60;
 const IDLE_BOUND_NS: Nanos = 5_000_000;
 
 /// Tasks ordered by virtual time, first come first served among equals.
+type Tasks = BTreeMap<(Vtime, u64), TaskId>;
+
 #[derive(Default)]
 struct Queue {
-    tasks: BTreeMap<(Vtime, u64), TaskId>,
+    tasks: Tasks,
     line: LineId,
 }
 
@@ -94,8 +96,9 @@ struct At {
         reason = "eight bytes, so that all fits a line"
     )]
     more: Option<Box<VecDeque<TaskId>>>,
-    /// Tasks that may run nowhere else.
-    own: Queue,
+    /// Tasks that may run nowhere else, and the line of their lock.
+    own: Tasks,
+    own_line: LineId,
     /// The current task's runtime when it was picked.
     since: Nanos,
     cid: Cid,
@@ -111,10 +114,8 @@ impl At {
         At {
             first: None,
             more: None,
-            own: Queue {
-                line,
-                ..Queue::default()
-            },
+            own: Tasks::new(),
+            own_line: line,
             since: 0,
             cid,
             llc,
@@ -259,14 +260,16 @@ impl Usher {
         self.tasks[task.index()].seq = self.seq;
         if host.task(task).nr_allowed() == 1 {
             self.tasks[task.index()].place = Place::Own(cid);
-            insert(host, &mut self.at[cpu.index()].own, key, task);
+            let at = &mut self.at[cpu.index()];
+            insert(host, &mut at.own, at.own_line, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
             }
             return;
         }
         self.tasks[task.index()].place = Place::Llc(llc);
-        insert(host, &mut self.llc[llc.index()], key, task);
+        let queue = &mut self.llc[llc.index()];
+        insert(host, &mut queue.tasks, queue.line, key, task);
         self.tell_length(llc);
         self.allowed(host, task);
         let allowed = self.tasks[task.index()].allowed.take();
@@ -310,7 +313,7 @@ impl Usher {
     fn take_llc(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
         let queue = &mut self.llc[llc.index()];
-        let found = take(host, queue, cpu);
+        let found = take(host, &mut queue.tasks, queue.line, cpu);
         if found.is_some() {
             self.tell_length(llc);
             self.call(host, 0, |core| core.queue_taken(cid, llc));
@@ -355,11 +358,11 @@ impl Usher {
     }
 
     fn take_own(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
-        let queue = &mut self.at[cpu.index()].own;
-        if queue.tasks.is_empty() {
+        let at = &mut self.at[cpu.index()];
+        if at.own.is_empty() {
             return None;
         }
-        take(host, queue, cpu)
+        take(host, &mut at.own, at.own_line, cpu)
     }
 
     fn hints(&self, host: &Host, task: TaskId) -> Hints {
@@ -377,29 +380,28 @@ impl Usher {
     /// Whether somebody waits for this CPU, or in its LLC's queue.
     fn waiting(&self, cpu: Cpu) -> bool {
         let at = &self.at[cpu.index()];
-        at.first.is_some() || !at.own.tasks.is_empty() || !self.llc[at.llc.index()].tasks.is_empty()
+        at.first.is_some() || !at.own.is_empty() || !self.llc[at.llc.index()].tasks.is_empty()
     }
 }
 
-fn insert(host: &mut Host, queue: &mut Queue, key: (Vtime, u64), task: TaskId) {
-    let taken = host.lock(queue.line);
+fn insert(host: &mut Host, tasks: &mut Tasks, line: LineId, key: (Vtime, u64), task: TaskId) {
+    let taken = host.lock(line);
     host.charge(QUEUE_NS);
-    queue.tasks.insert(key, task);
-    host.unlock(queue.line, taken);
+    tasks.insert(key, task);
+    host.unlock(line, taken);
 }
 
-fn take(host: &mut Host, queue: &mut Queue, cpu: Cpu) -> Option<TaskId> {
-    let taken = host.lock(queue.line);
-    let key = queue
-        .tasks
+fn take(host: &mut Host, tasks: &mut Tasks, line: LineId, cpu: Cpu) -> Option<TaskId> {
+    let taken = host.lock(line);
+    let key = tasks
         .iter()
         .find(|(_, &t)| host.task(t).may_run_on(cpu))
         .map(|(&key, _)| key);
-    let task = key.and_then(|key| queue.tasks.remove(&key));
+    let task = key.and_then(|key| tasks.remove(&key));
     if task.is_some() {
         host.charge(QUEUE_NS);
     }
-    host.unlock(queue.line, taken);
+    host.unlock(line, taken);
     task
 }
 
@@ -542,7 +544,7 @@ impl Policy for Usher {
             Place::Local(cpu) => self.at[cpu.index()].remove(task),
             Place::Own(cid) => {
                 let cpu = self.cpus[cid.index()];
-                self.at[cpu.index()].own.tasks.remove(&key);
+                self.at[cpu.index()].own.remove(&key);
             }
             Place::Llc(llc) => {
                 let taken = host.lock(self.llc[llc.index()].line);
