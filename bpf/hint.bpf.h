@@ -73,6 +73,20 @@ static __always_inline struct usher_hinted *hinted(struct task_struct *p)
 	return usher_hinted ? bpf_task_storage_get(&usher_hints, p, 0, 0) : NULL;
 }
 
+/*
+ * The same, made if it is not there. Only one task at a time makes one on a CPU, and the next fails:
+ * so nobody is preempted while at it.
+ */
+static __always_inline struct usher_hinted *hinted_anew(struct task_struct *p)
+{
+	struct usher_hinted *h;
+
+	bpf_preempt_disable();
+	h = bpf_task_storage_get(&usher_hints, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	bpf_preempt_enable();
+	return h;
+}
+
 /* An LLC as struct usher_hinted.home: the life, and 1 + the LLC. 0: none. */
 static __always_inline u32 home_in(u32 llc)
 {
@@ -115,7 +129,7 @@ static __always_inline void hints_inherit(struct usher __arena *u, struct task_s
 
 	if (!parent || !(usher_nr_rules ? parent->wish : parent->flags))
 		return;
-	h = bpf_task_storage_get(&usher_hints, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	h = hinted_anew(child);
 	if (h)
 		h->wish = parent->wish;
 	else
@@ -147,7 +161,7 @@ static __always_inline int hint_set(struct usher __arena *u, struct task_struct 
 	struct usher_hinted *h;
 
 	usher_hinted = 1;
-	h = bpf_task_storage_get(&usher_hints, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	h = hinted_anew(p);
 	if (!h)
 		return -USHER_ENOMEM;
 	h->wish = hint_wish(flags, USHER_HINT_OWN);
@@ -169,7 +183,10 @@ static __always_inline int hint_call(struct usher __arena *u, struct task_struct
 	return hint_set(u, p, flags);
 }
 
-/* A task ends. It does so before it is freed: a zombie lives nowhere. */
+/*
+ * A task ends. It does so before it is freed: a zombie lives nowhere. From 7.0 on the kernel passes
+ * this over when another task was preempted in it; hints_gone() makes up for that.
+ */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(usher_ended_task, struct task_struct *p)
 {
@@ -182,9 +199,17 @@ int BPF_PROG(usher_ended_task, struct task_struct *p)
 	return 0;
 }
 
-SEC("fmod_ret/security_task_prctl")
-int BPF_PROG(usher_prctl, int option, unsigned long op, unsigned long flags, unsigned long pid,
-	     unsigned long extra, int ret)
+/* A task is no longer ours: it is dead, or the scheduler ends. */
+static __always_inline void hints_gone(struct usher __arena *u, struct task_struct *p)
+{
+	struct usher_hinted *h = hinted(p);
+
+	if (h && h->home)
+		settle(u, h, USHER_NO_LLC);
+}
+
+/* The answer to a call; what the kernel would answer if the option is not ours. */
+static __always_inline int prctl_answer(int option, u64 op, u64 flags, u64 pid, u64 extra, int ret)
 {
 	struct usher __arena *u;
 	struct task_struct *p;
@@ -193,7 +218,8 @@ int BPF_PROG(usher_prctl, int option, unsigned long op, unsigned long flags, uns
 	if (option != USHER_PR_HINT || ret)
 		return ret;
 	u = usher();
-	if (!u)
+	/* Nobody places tasks any more: a loader that ends takes a moment to let go of us. */
+	if (!u || uei.kind)
 		return 0;
 	if (extra || (op != USHER_HINT_SET && op != USHER_HINT_GET) || !hint_legal(flags) ||
 	    (op == USHER_HINT_GET && flags)) {
@@ -218,6 +244,25 @@ int BPF_PROG(usher_prctl, int option, unsigned long op, unsigned long flags, uns
 	else
 		count_hint(u, op == USHER_HINT_GET ? USHER_HINT_READ : USHER_HINT_WAS_SET);
 	return result;
+}
+
+SEC("fmod_ret/security_task_prctl")
+int BPF_PROG(usher_prctl, int option, unsigned long op, unsigned long flags, unsigned long pid,
+	     unsigned long extra, int ret)
+{
+	return prctl_answer(option, op, flags, pid, extra, ret);
+}
+
+/*
+ * The same. The kernel passes a program over while another task is preempted in it on that CPU, and
+ * the caller would hear that there are no hints: of 10,000 that call at once, one or two did. With a
+ * second one it takes two preempted tasks on a CPU.
+ */
+SEC("fmod_ret/security_task_prctl")
+int BPF_PROG(usher_prctl_too, int option, unsigned long op, unsigned long flags, unsigned long pid,
+	     unsigned long extra, int ret)
+{
+	return prctl_answer(option, op, flags, pid, extra, ret);
 }
 
 #include "rule.bpf.h"

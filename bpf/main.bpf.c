@@ -474,6 +474,11 @@ s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_
 	return 0;
 }
 
+void BPF_STRUCT_OPS(usher_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	hints_gone(usher(), p);
+}
+
 /* A virtual time of another scheduler means nothing here: 0 is that of a task that never ran. */
 void BPF_STRUCT_OPS(usher_enable, struct task_struct *p)
 {
@@ -585,6 +590,7 @@ SCX_OPS_DEFINE(usher_ops,
 	       .cpu_online = (void *)usher_cpu_online,
 	       .cpu_offline = (void *)usher_cpu_offline,
 	       .init_task = (void *)usher_init_task,
+	       .exit_task = (void *)usher_exit_task,
 	       .enable = (void *)usher_enable,
 	       .init = (void *)usher_init,
 	       .exit = (void *)usher_exit,

@@ -97,7 +97,7 @@ static __always_inline void rule_apply(struct usher __arena *u, struct task_stru
 	rule = rule_of(p, &comm);
 	if (!h && !rule)
 		return;
-	h = bpf_task_storage_get(&usher_hints, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	h = hinted_anew(p);
 	if (!h) {
 		count_hint(u, USHER_HINT_NO_MEMORY);
 		return;

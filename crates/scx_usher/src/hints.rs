@@ -57,6 +57,7 @@ impl Hinting {
         self.lives += 1;
         let progs = &mut skel.progs;
         progs.usher_prctl.set_autoload(self.served);
+        progs.usher_prctl_too.set_autoload(self.served);
         progs.usher_ended_task.set_autoload(self.served);
         progs.usher_survey.set_autoload(self.surveys());
         progs.usher_rule_born.set_autoload(rules);
@@ -111,12 +112,17 @@ impl Hinting {
             links.push(link.context("cannot see control groups come")?);
             self.find_groups(skel);
         }
-        match skel.progs.usher_prctl.attach() {
-            Ok(link) => links.push(link),
-            Err(error) => log::warn!(
-                "no placement hints: this kernel lets no program answer prctl(2) (it needs \
-                 CONFIG_BPF_LSM or CONFIG_SECURITY): {error}"
-            ),
+        for program in [&mut skel.progs.usher_prctl, &mut skel.progs.usher_prctl_too] {
+            match program.attach() {
+                Ok(link) => links.push(link),
+                Err(error) => {
+                    log::warn!(
+                        "no placement hints: this kernel lets no program answer prctl(2) (it needs \
+                         CONFIG_BPF_LSM or CONFIG_SECURITY): {error}"
+                    );
+                    break;
+                }
+            }
         }
         Ok(links)
     }
@@ -145,7 +151,7 @@ impl Hinting {
         for ((rule, row), tasks) in rules.zip(&mut self.tasks) {
             *tasks += row.tasks;
             let (origin, line) = (&self.rules.origin, rule.line);
-            log::info!("{origin}:{line}: {tasks} tasks got this rule");
+            log::info!("{origin}:{line}: tasks that got this rule: {tasks}");
         }
     }
 

@@ -1,16 +1,139 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Placement hints in guests: the system call, and where the children of a program that hints are found.
+//! Placement hints in guests: the system call, rules, and where the children of a program that hints are found. Each
+//! kernel is booted once; the steps below run in it one after the other, each with the scheduler freshly loaded,
+//! and one test looks at each. Time is the count of executed instructions: neither the host's speed nor its
+//! load can make a test fail.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use usher_lab::lab::{self, Request};
+use usher_lab::proto::{Event, Frame};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::Scheduler;
 
 /// Four LLCs of four cores.
 const SHAPE: &str = "1n4l4c1t";
 const CPUS_PER_LLC: u32 = 4;
+
+/// The steps of a boot: the test's name, scx_usher's options, the script.
+const STEPS: [(&str, &str, &str); 6] = [
+    ("children", "--hints", CHILDREN),
+    ("calls", "--hints", "$calls"),
+    ("rules", "--rules $rules", RULES),
+    ("cpus_offline", "--hints", CPUS_OFFLINE),
+    ("killed_loader", "--hints", KILLED_LOADER),
+    ("nobody_answers_unless_told_to", "--no-hints", "$example"),
+];
+
+/// Options of all steps: the debug log ends with how many hinted tasks live where, and CPUs that come and go take the
+/// emulator long, for which the kernel's watchdog must wait (`guest.rs` says more).
+const OPTIONS: [&str; 4] = ["--log-level", "debug", "--timeout-ms", "20000"];
+
+/// What the scripts have in common. A family is children that only sleep, and the CPU that each was born on. The
+/// load is tasks that fork and sleep and one that computes, all with hints; it ends only when none of them was lost.
+/// It is light, because the guest's CPUs share one host thread, and what runs on one of them slows all others.
+const COMMON: &str = r#"
+get() { $usher hint --get $1; }
+family() {
+    kind=$1; wish=$2; children=$3
+    $usher hint --fork $wish -- sh -c '
+        for i in $(seq '$children'); do sleep 20 & pids="$pids $!"; done
+        sleep 1
+        echo '$kind' parent $(cut -d" " -f39 /proc/$$/stat)
+        for pid in $pids; do echo '$kind' child $(cut -d" " -f39 /proc/$pid/stat); kill $pid; done'
+}
+start_load() {
+    touch /tmp/go
+    $usher hint --fork spread --wake hold -- sh -c '
+        for i in 1 2 3 4 5 6 7 8; do (while [ -e /tmp/go ]; do sleep 0.05; done) & done
+        while [ -e /tmp/go ]; do :; done; wait' & load=$!
+    sleep 0.5
+}
+stop_load() { rm /tmp/go; wait $load || { echo "the load failed with $?"; exit 1; }; }
+wait_state() {
+    n=0
+    while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ]; do
+        n=$((n + 1)); [ $n -lt 400 ] || { echo "state is not $1 after 40 s"; exit 1; }
+        sleep 0.1
+    done
+}
+"#;
+
+const CHILDREN: &str = "family near affine 5; family wide spread 4; family again spread 4";
+
+const RULES_FILE: &str = r#"
+[[rule]]            # runs since before the scheduler began
+comm = "init"
+fork = "affine"
+
+[[rule]]
+comm = "chosen*"
+fork = "spread"
+wake = "hold"
+
+[[rule]]            # is made while the scheduler runs
+cgroup = "/of-rule"
+wake = "affine"
+
+[[rule]]            # is there before
+cgroup = "/usher-command"
+comm = "both"
+wake = "hold"
+
+[[rule]]
+user = "nobody"
+fork = "affine"
+wake = "hold"
+"#;
+
+const RULES: &str = r#"
+for name in chosen-one both; do
+    printf '#!/bin/sh\nsleep 20\ntrue\n' > /tmp/$name; chmod +x /tmp/$name
+done
+mkdir -p /sys/fs/cgroup/of-rule/below /sys/fs/cgroup/of-rule-not
+begun() { sleep 0.3; get $!; }
+echo "before: $(get 1), its child: $(get $$)"
+/tmp/chosen-one & echo "comm: $(begun), its child: $(get $(cat /proc/$!/task/$!/children))"
+sh -c 'echo 0 > /sys/fs/cgroup/of-rule/below/cgroup.procs; exec sleep 20' & echo "cgroup: $(begun)"
+sh -c 'echo 0 > /sys/fs/cgroup/of-rule-not/cgroup.procs; exec sleep 20' & echo "other: $(begun)"
+/tmp/both & echo "both: $(begun)"
+sh -c 'echo 0 > /sys/fs/cgroup/of-rule-not/cgroup.procs; exec /tmp/both' & echo "one: $(begun)"
+su nobody -s /bin/sh -c 'exec sleep 20' & echo "user: $(begun)"
+sh -c 'printf chosen-two > /proc/$$/comm; sleep 20; true' & echo "renamed: $(begun)"
+$usher hint --fork affine -- /tmp/chosen-one & echo "asked: $(begun)"
+$usher hint -- /tmp/chosen-one & echo "asked for none: $(begun)"
+"#;
+
+const CPUS_OFFLINE: &str = r#"
+start_load
+for cpu in 1 6; do
+    echo 0 > /sys/devices/system/cpu/cpu$cpu/online
+    sleep 0.2
+    echo 1 > /sys/devices/system/cpu/cpu$cpu/online
+    wait_state enabled
+done
+echo "load: $(get $load)"
+stop_load
+family after spread 4
+kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }
+echo "online $(cat /sys/devices/system/cpu/online)"
+"#;
+
+const KILLED_LOADER: &str = r#"
+start_load
+echo "before: $(get $load)"
+kill -9 $USHER_SCHEDULER_PID
+wait_state disabled
+get $load; echo "code $?"
+$example
+for cpu in 0 5 10 15; do taskset -c $cpu true & pids="$pids $!"; done
+wait $pids
+stop_load
+echo "ran on"
+"#;
 
 fn repository() -> PathBuf {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -26,96 +149,152 @@ fn built(name: &str) -> PathBuf {
     path
 }
 
+/// A file of this test process.
+fn temporary(name: &str) -> PathBuf {
+    let folder = repository().join("target/tmp");
+    std::fs::create_dir_all(&folder).expect("target is writable");
+    folder.join(format!("{}-{name}", std::process::id()))
+}
+
 /// Compiles a C program of this repository against the public header.
-fn compiled(source: &str) -> PathBuf {
-    let root = repository();
-    let name = Path::new(source)
-        .file_stem()
-        .expect("a file")
-        .to_string_lossy()
-        .into_owned();
-    let program = root
-        .join("target/tmp")
-        .join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(root.join("target/tmp")).expect("target is writable");
+fn compiled(source: &str, name: &str) -> PathBuf {
+    let program = temporary(name);
     let status = Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pthread",
-            "-I",
-        ])
-        .arg(root.join("include"))
+        .args("-std=gnu11 -Wall -Wextra -Werror -pthread -I".split(' '))
+        .arg(repository().join("include"))
         .arg("-o")
-        .args([&program, &root.join(source)])
+        .args([&program, &repository().join(source)])
         .status()
         .expect("cc runs");
     assert!(status.success(), "{source} does not compile");
     program
 }
 
-fn run(kernel: &str, options: &[&str], programs: &[PathBuf], script: &str) -> StepOutcome {
-    let mut scheduler: Scheduler = built("scx_usher")
-        .to_string_lossy()
-        .parse()
-        .expect("a program");
-    scheduler.add_options(
-        &options
-            .iter()
-            .map(|word| word.to_string())
-            .collect::<Vec<_>>(),
-    );
+/// All steps of one kernel, booted when the first test asks.
+fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
+    let rules = temporary(&format!("rules-{kernel}.toml"));
+    std::fs::write(&rules, RULES_FILE).expect("target is writable");
+    let files = [
+        ("usher", built("usher")),
+        (
+            "calls",
+            compiled(
+                "crates/usher-lab/tests/hint_calls.c",
+                &format!("calls-{kernel}"),
+            ),
+        ),
+        (
+            "example",
+            compiled("examples/hint.c", &format!("example-{kernel}")),
+        ),
+        ("rules", rules),
+    ];
+    let names = files
+        .iter()
+        .map(|(name, path)| format!("{name}={}\n", path.display()))
+        .collect::<String>();
+    let steps: Vec<(Scheduler, Vec<String>)> = STEPS
+        .iter()
+        .map(|(_, options, script)| {
+            let program = built("scx_usher").to_string_lossy().into_owned();
+            let mut scheduler: Scheduler = program.parse().expect("a program");
+            let options = options.replace("$rules", &files[3].1.to_string_lossy());
+            let options = options.split(' ').chain(OPTIONS).map(str::to_string);
+            scheduler.add_options(&options.collect::<Vec<_>>());
+            let script = format!("{names}{COMMON}{script}");
+            (scheduler, vec!["sh".into(), "-c".into(), script])
+        })
+        .collect();
+    let shape = SHAPE.parse().expect("a legal shape");
     let request = Request {
         icount_seed: Some(1),
-        copies: programs.to_vec(),
-        ..Request::new(
-            SHAPE.parse().expect("a legal shape"),
-            kernel,
-            vec!["sh".into(), "-c".into(), script.into()],
-            300,
-        )
+        copies: files.map(|(_, path)| path).to_vec(),
+        ..Request::new(shape, kernel, Vec::new(), 240)
     };
-    let mut outcome = lab::run(
-        &request,
-        &scheduler,
-        &|line| eprintln!("{line}"),
-        &mut |_| (),
-    )
-    .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-    outcome.steps.remove(0)
+    let begun = Instant::now();
+    let mut tell = |frame: &Frame| {
+        if let Frame::Event(Event::End(report)) = frame {
+            let (name, guest_ms) = (STEPS[report.step].0, report.elapsed_ns / 1_000_000);
+            let wall_s = begun.elapsed().as_secs();
+            eprintln!("{kernel} {name}: {guest_ms} ms of the guest, done after {wall_s} s");
+        }
+    };
+    let outcome = lab::run_steps(&request, &steps, &|line| eprintln!("{line}"), &mut tell);
+    for file in &request.copies[1..] {
+        let _ = std::fs::remove_file(file);
+    }
+    outcome
+        .map(|outcome| outcome.steps)
+        .map_err(|error| error.to_string())
 }
 
-fn text(step: &StepOutcome) -> String {
-    format!(
-        "{}{}",
+fn steps_of(kernel: &str) -> &'static Result<Vec<StepOutcome>, String> {
+    static ON_6_18: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
+    static ON_7_0: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
+    match kernel {
+        "6.18" => ON_6_18.get_or_init(|| boot("6.18")),
+        _ => ON_7_0.get_or_init(|| boot("7.0")),
+    }
+}
+
+/// What a step gave: its outcome, and everything said in it. Its command ended well, and the kernel found nothing wrong.
+fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
+    let steps = steps_of(kernel)
+        .as_ref()
+        .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+    let index = STEPS.iter().position(|(known, ..)| *known == name);
+    let step = &steps[index.expect("a known step")];
+    let report = &step.report;
+    let kernel_log: Vec<&str> = report
+        .kernel_log
+        .iter()
+        .map(|line| line.text.as_str())
+        .collect();
+    let context = format!(
+        "kernel {kernel}, step {name}: command\n{}{}\nloader\n{}\nkernel\n{}",
         String::from_utf8_lossy(&step.stdout),
-        String::from_utf8_lossy(&step.stderr)
-    )
+        String::from_utf8_lossy(&step.stderr),
+        report.scheduler_log,
+        kernel_log.join("\n")
+    );
+    assert!(!report.timed_out, "a task hangs: {context}");
+    assert_eq!(report.exit, Some(0), "{context}");
+    for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
+        assert!(
+            !kernel_log.iter().any(|line| line.contains(word)),
+            "{context}"
+        );
+    }
+    (step, context)
 }
 
-/// Children that only sleep, and the CPU that each was born on.
-const FAMILY: &str = r#"
-family() {
-    usher=$1; kind=$2; wish=$3; children=$4
-    $usher hint --fork $wish -- sh -c '
-        for i in $(seq '$children'); do sleep 20 & pids="$pids $!"; done
-        sleep 1
-        echo '$kind' parent $(cut -d" " -f39 /proc/$$/stat)
-        for pid in $pids; do echo '$kind' child $(cut -d" " -f39 /proc/$pid/stat); kill $pid; done'
+/// The scheduler stayed to the end, and nobody is counted as living anywhere who is gone.
+fn nobody_left(step: &StepOutcome, context: &str) {
+    assert_eq!(step.report.ejected, None, "{context}");
+    let mut lines = step.report.scheduler_log.lines().rev();
+    let last = lines.find(|line| line.contains("hinted tasks per LLC"));
+    assert!(
+        last.is_some_and(|line| line.ends_with("[0, 0, 0, 0]")),
+        "{last:?}: {context}"
+    );
 }
-"#;
+
+/// A counter of the statistics.
+fn counted(step: &StepOutcome, kind: &str, name: &str) -> u64 {
+    let stats = step.report.scheduler_stats.as_ref();
+    let stats = stats.expect("usher writes statistics");
+    let count = stats[kind][name].as_u64();
+    count.unwrap_or_else(|| panic!("no {kind}.{name}: {stats}"))
+}
 
 /// The LLC of the parent, and how many children each LLC has.
 fn family(output: &str, kind: &str) -> (usize, [usize; 4]) {
     let llc_of = |line: &str| {
-        let cpu: u32 = line
+        let cpu = line
             .rsplit(' ')
             .next()
-            .and_then(|cpu| cpu.parse().ok())
-            .expect("a CPU");
-        (cpu / CPUS_PER_LLC) as usize
+            .and_then(|cpu| cpu.parse::<u32>().ok());
+        (cpu.expect("a CPU") / CPUS_PER_LLC) as usize
     };
     let (mut parent, mut children) = (None, [0; 4]);
     for line in output.lines() {
@@ -136,14 +315,7 @@ fn family(output: &str, kind: &str) -> (usize, [usize; 4]) {
 // has room for three beside the parent. Catches: hints that nobody reads, sleepers that are not counted,
 // counts that are not taken back when a family ends (the second spread family finds as much room as the first).
 fn children(kernel: &str) {
-    let usher = built("usher");
-    let path = usher.display();
-    let script = format!(
-        "{FAMILY}family {path} near affine 5; family {path} wide spread 4; family {path} again spread 4"
-    );
-    let step = run(kernel, &["--hints"], &[usher.clone()], &script);
-    let output = text(&step);
-    assert_eq!(step.report.exit, Some(0), "{output}");
+    let (step, output) = step(kernel, "children");
     let (parent, mut near) = family(&output, "near");
     assert_eq!(
         near[parent], 3,
@@ -158,70 +330,106 @@ fn children(kernel: &str) {
     for kind in ["wide", "again"] {
         assert_eq!(family(&output, kind).1, [1, 1, 1, 1], "{kind}: {output}");
     }
-    let stats = step
-        .report
-        .scheduler_stats
-        .as_ref()
-        .expect("usher writes statistics");
-    assert!(
-        stats["reasons"]["hint-fork"].as_u64() >= Some(13),
-        "{stats}"
-    );
-    assert_eq!(stats["hints"]["set"], 3, "{stats}");
+    assert!(counted(step, "reasons", "hint-fork") >= 13, "{output}");
+    assert_eq!(counted(step, "hints", "set"), 3, "{output}");
+    nobody_left(step, &output);
 }
 
-// Goal: the system call answers as include/usher_hint.h says. Method: a C program that asks for everything.
+// Goal: the system call answers as include/usher_hint.h says: inheritance over fork, clone and exec, rights, wrong
+// arguments, other options, ten thousand tasks at once. Method: a C program that asks for everything.
 fn calls(kernel: &str) {
-    let program = compiled("crates/usher-lab/tests/hint_calls.c");
-    let step = run(
-        kernel,
-        &["--hints"],
-        &[program.clone()],
-        &program.display().to_string(),
-    );
-    assert!(text(&step).contains("as promised"), "{}", text(&step));
-    assert_eq!(step.report.ejected, None);
-    let stats = step
-        .report
-        .scheduler_stats
-        .as_ref()
-        .expect("usher writes statistics");
-    assert!(stats["hints"]["set"].as_u64() >= Some(10_000), "{stats}");
+    let (step, output) = step(kernel, "calls");
+    assert!(output.contains("as promised"), "{output}");
+    assert!(counted(step, "hints", "set") >= 10_000, "{output}");
+    assert!(counted(step, "hints", "refused") >= 10, "{output}");
+    nobody_left(step, &output);
 }
 
-#[test]
-fn children_on_6_18() {
-    children("6.18");
-}
-
-#[test]
-fn children_on_7_0() {
-    children("7.0");
-}
-
-#[test]
-fn calls_on_6_18() {
-    calls("6.18");
-}
-
-#[test]
-fn calls_on_7_0() {
-    calls("7.0");
-}
-
-// Goal: without --hints nobody answers, as without usher. Method: the example, which says so.
-#[test]
-fn nobody_answers_unless_told_to() {
-    let program = compiled("examples/hint.c");
-    let step = run(
-        "6.18",
-        &[],
-        &[program.clone()],
-        &program.display().to_string(),
+// Goal: rules reach tasks by name, control group and user, those of before and those to come, and end where they no
+// longer match; what a task asked for itself stays. Method: one task for each, and its hints by the system call.
+fn rules(kernel: &str) {
+    let (step, output) = step(kernel, "rules");
+    for line in [
+        "before: fork-affine, its child: none",
+        "comm: fork-spread+wake-hold, its child: none",
+        "cgroup: wake-affine",
+        "other: none",
+        "both: wake-hold",
+        "one: none",
+        "user: fork-affine+wake-hold",
+        "renamed: fork-spread+wake-hold",
+        "asked: fork-affine",
+        "asked for none: none",
+    ] {
+        assert!(
+            output.lines().any(|found| found == line),
+            "no `{line}`: {output}"
+        );
+    }
+    assert!(counted(step, "hints", "by-rule") >= 6, "{output}");
+    assert_eq!(counted(step, "hints", "set"), 2, "{output}");
+    assert!(
+        output.contains("no control group `/of-rule` now"),
+        "{output}"
     );
     assert!(
-        text(&step).contains("no hints: Invalid argument"),
-        "{}",
-        text(&step)
+        !output.contains("no control group `/usher-command`"),
+        "{output}"
     );
+    assert!(
+        output.contains(":20: tasks that got this rule: 1"),
+        "{output}"
+    );
+    assert_eq!(step.report.ejected, None, "{output}");
 }
+
+// Goal: hints outlive the restarts that CPUs coming and going cause, and the counts of who lives where begin anew with
+// those who are there. Method: two CPUs under a load of hinted tasks, then a family that spreads. Catches: a
+// map that goes with the life it was made in, homes that are taken from counts that never had them.
+fn cpus_offline(kernel: &str) {
+    let (step, output) = step(kernel, "cpus_offline");
+    assert!(output.contains("load: fork-spread+wake-hold"), "{output}");
+    assert!(output.contains("online 0-15"), "{output}");
+    assert!(
+        output.contains("restarting, as the kernel asks for"),
+        "{output}"
+    );
+    assert_eq!(family(&output, "after").1, [1, 1, 1, 1], "{output}");
+    nobody_left(step, &output);
+}
+
+// Goal: hints end with the loader, however that ends, and their tasks run on. Method: SIGKILL under load.
+fn killed_loader(kernel: &str) {
+    let (step, output) = step(kernel, "killed_loader");
+    assert!(output.contains("before: fork-spread+wake-hold"), "{output}");
+    assert!(
+        output.contains("the kernel knows no placement hints"),
+        "{output}"
+    );
+    assert!(output.contains("code 3"), "{output}");
+    assert!(output.contains("no hints: Invalid argument"), "{output}");
+    assert!(output.contains("ran on"), "{output}");
+    assert_eq!(step.report.scheduler_exit, Some(137), "{output}");
+}
+
+// Goal: with --no-hints nobody answers, as without usher. Method: the example, which says so.
+fn nobody_answers_unless_told_to(kernel: &str) {
+    let (step, output) = step(kernel, "nobody_answers_unless_told_to");
+    assert!(output.contains("no hints: Invalid argument"), "{output}");
+    assert_eq!(step.report.ejected, None, "{output}");
+}
+
+/// One test per kernel and step.
+macro_rules! on_kernel {
+    ($module:ident, $kernel:literal: $($name:ident)*) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                super::$name($kernel);
+            })*
+        }
+    };
+}
+
+on_kernel!(on_6_18, "6.18": children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);
+on_kernel!(on_7_0, "7.0": children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);
