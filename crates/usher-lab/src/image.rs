@@ -219,7 +219,7 @@ impl Plan {
         }
         let folder = cache.path("images");
         let path = folder.join(format!("{}.cpio", hash.hex()));
-        if !path.is_file() {
+        if !in_use(&path) {
             cache::write_atomically(&path, &self.archive()?)?;
             prune(&folder, IMAGES_KEPT);
         }
@@ -282,7 +282,7 @@ pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
     }
     let folder = cache.path("stripped");
     let path = folder.join(cache::hash_hex(&bytes));
-    if path.is_file() {
+    if in_use(&path) {
         return Ok(path);
     }
     std::fs::create_dir_all(&folder).map_err(|e| LabError::io(&folder, "cannot create", e))?;
@@ -297,10 +297,19 @@ pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
 }
 
 /// How many stripped programs stay in the cache.
-const STRIPPED_KEPT: usize = 12;
+const STRIPPED_KEPT: usize = 16;
 
 /// How many base images stay in the cache; each is tens of megabytes and a changed agent makes a new one.
 const IMAGES_KEPT: usize = 3;
+
+/// Whether a file of the cache is there; it then counts as new, so that nobody prunes it before it is read.
+fn in_use(path: &Path) -> bool {
+    let Ok(file) = std::fs::File::options().write(true).open(path) else {
+        return path.is_file();
+    };
+    let _ = file.set_modified(std::time::SystemTime::now());
+    true
+}
 
 /// Deletes all but the newest files of a folder. Best effort: what cannot be deleted stays.
 fn prune(folder: &Path, kept: usize) {
@@ -315,5 +324,29 @@ fn prune(folder: &Path, kept: usize) {
     let excess = files.len().saturating_sub(kept);
     for (_, path) in &files[..excess] {
         let _ = std::fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    /// Goal: what was just asked for is not pruned. Method: the oldest of four files is asked for, and two may stay.
+    #[test]
+    fn files_in_use_stay() {
+        let cache = Cache::temporary("image-test");
+        let folder = cache.path("stripped");
+        std::fs::create_dir_all(&folder).unwrap();
+        let paths: Vec<PathBuf> = ["a", "b", "c", "d"].map(|name| folder.join(name)).into();
+        for (age, path) in paths.iter().rev().enumerate() {
+            let file = std::fs::File::create(path).unwrap();
+            let made = SystemTime::now() - Duration::from_secs(100 + age as u64);
+            file.set_modified(made).unwrap();
+        }
+        assert!(in_use(&paths[0]) && !in_use(&folder.join("absent")));
+        prune(&folder, 2);
+        let left: Vec<bool> = paths.iter().map(|path| path.is_file()).collect();
+        assert_eq!(left, [true, false, false, true]);
     }
 }
