@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What placement hints do to schbench, tbench and hackbench on `zen3-2s`: the table of docs/FIDELITY.md.
+//!
+//! Each workload runs under 6.0's fair class with the proposal's literal rules and under usher, without a
+//! hint and with four, over the same seeds. A cell is the median of the ratios to the run without a hint
+//! with the same seed. Times are better below 1, throughput is better above.
+//!
+//! `cargo run --release -p usher-sim --example hints [-- RUNS]`: ten runs a cell take a quarter of an hour
+//! on two cores.
+
+use std::error::Error;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use usher_sim::case::{machine, Case};
+use usher_sim::grid;
+use usher_sim::params::Params;
+use usher_sim::Machine;
+use usher_topo::Source;
+
+const LITERAL: &str = "cfs-6.0+hints";
+const POLICIES: [&str; 2] = [LITERAL, "usher"];
+
+const HINTS: [&str; 5] = [
+    "none",
+    "fork-affine",
+    "fork-spread",
+    "fork-affine+wake-affine",
+    "fork-spread+wake-hold",
+];
+
+/// A loss beyond this share is one too many for usher's rules.
+const MOST_LOSS: f64 = 0.05;
+
+/// A workload, the parameter that sets its size, and the sizes.
+struct Sweep {
+    workload: &'static str,
+    key: &'static str,
+    sizes: &'static [u32],
+    higher_is_better: bool,
+}
+
+const SWEEPS: [Sweep; 3] = [
+    Sweep {
+        workload: "schbench",
+        key: "workers",
+        sizes: &[1, 4, 16, 64],
+        higher_is_better: false,
+    },
+    Sweep {
+        workload: "tbench",
+        key: "clients",
+        sizes: &[1, 16, 64, 256, 1024],
+        higher_is_better: true,
+    },
+    Sweep {
+        workload: "hackbench",
+        key: "groups",
+        sizes: &[1, 4, 16],
+        higher_is_better: false,
+    },
+];
+
+/// What was asked of the literal rules: workload, hint, size, bounds of the ratio.
+const TARGETS: [(&str, &str, u32, f64, f64); 5] = [
+    ("schbench", "fork-affine", 1, 0.40, 0.75),
+    ("schbench", "fork-affine", 4, 0.40, 0.75),
+    ("schbench", "fork-affine", 64, 0.90, 1.10),
+    ("tbench", "fork-affine", 256, 0.0, 0.75),
+    ("tbench", "fork-spread", 64, 1.03, 1.20),
+];
+
+fn case(machine: &Arc<Machine>, sweep: &Sweep, size: u32, hint: &str, policy: &str) -> Case {
+    let pairs = [format!("{}={size}", sweep.key), format!("hint={hint}")];
+    Case {
+        machine: Arc::clone(machine),
+        workload: sweep.workload.into(),
+        workload_params: Params::parse(pairs.iter().map(String::as_str)).expect("well-formed"),
+        policy: policy.into(),
+        policy_params: Params::new(),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// The headline of each run of a case, in order of seeds.
+fn measure(cases: &[Case], seeds: &[u64]) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
+    let runs = grid::run(cases, seeds, false, &AtomicBool::new(false), || ())?;
+    let headline = |report: &usher_sim::Report| report.metrics[&report.headline];
+    let of_case = |runs: &grid::Runs| runs.iter().flatten().map(headline).collect();
+    Ok(runs.iter().map(of_case).collect())
+}
+
+/// `value` as a share of `base`, run by run.
+fn ratio(value: &[f64], base: &[f64]) -> f64 {
+    median(value.iter().zip(base).map(|(v, b)| v / b).collect())
+}
+
+/// Prints the rows of one workload. Returns how many of usher's cells lose too much.
+fn rows(machine: &Arc<Machine>, sweep: &Sweep, seeds: &[u64]) -> Result<usize, Box<dyn Error>> {
+    let mut too_much = 0;
+    for policy in POLICIES {
+        let of_hint = |hint: &str| -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
+            let cases: Vec<Case> = sweep
+                .sizes
+                .iter()
+                .map(|&size| case(machine, sweep, size, hint, policy))
+                .collect();
+            measure(&cases, seeds)
+        };
+        let base = of_hint(HINTS[0])?;
+        for hint in &HINTS[1..] {
+            let values = of_hint(hint)?;
+            let mut cells = Vec::new();
+            for (i, &size) in sweep.sizes.iter().enumerate() {
+                let r = ratio(&values[i], &base[i]);
+                let loss = if sweep.higher_is_better {
+                    1.0 - r
+                } else {
+                    r - 1.0
+                };
+                let asked = TARGETS
+                    .iter()
+                    .find(|t| policy == LITERAL && (t.0, t.1, t.2) == (sweep.workload, hint, size));
+                let mark = match asked {
+                    Some(t) if (t.3..=t.4).contains(&r) => " ok",
+                    Some(_) => " **missed**",
+                    None if policy != LITERAL && loss > MOST_LOSS => {
+                        too_much += 1;
+                        " **loss**"
+                    }
+                    None => "",
+                };
+                cells.push(format!("{size}: {r:.2}{mark}"));
+            }
+            let workload = sweep.workload;
+            println!("| {workload} | {policy} | {hint} | {} |", cells.join(", "));
+        }
+    }
+    Ok(too_much)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let runs: u64 = match std::env::args().nth(1) {
+        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
+        None => 10,
+    };
+    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
+    let source = Source::Machine("zen3-2s".into());
+    let machine = Arc::new(machine(&source, &Params::new())?);
+    println!("| workload | policy | hint | size: ratio to no hint |\n|---|---|---|---|");
+    let mut too_much = 0;
+    for sweep in &SWEEPS {
+        too_much += rows(&machine, sweep, &seeds)?;
+    }
+    println!("\nCells where usher's rules lose more than 5 %: {too_much}.");
+    Ok(())
+}
