@@ -404,6 +404,19 @@ mod tests {
         assert!(names(2, "exactly-fifteen") && !names(2, "exactly-fiftee"));
     }
 
+    // Goal: the rules that people are shown are rules. Method: those of the documentation.
+    #[test]
+    fn the_documentation_shows_rules() {
+        let text = include_str!("../../../docs/HINTS.md");
+        let shown = text
+            .split("```toml\n")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next());
+        let rules = parse(shown.expect("some rules")).unwrap().list;
+        assert_eq!(rules.len(), 2);
+        assert_eq!(rules[1].hints, Hints::FORK_AFFINE);
+    }
+
     // Goal: each mistake is refused with file, line, value and a remedy. Method: files with one mistake each.
     #[test]
     fn mistakes_are_refused_by_name() {

@@ -102,6 +102,8 @@ sh -c 'echo 0 > /sys/fs/cgroup/of-rule-not/cgroup.procs; exec sleep 20' & echo "
 /tmp/both & echo "both: $(begun)"
 sh -c 'echo 0 > /sys/fs/cgroup/of-rule-not/cgroup.procs; exec /tmp/both' & echo "one: $(begun)"
 su nobody -s /bin/sh -c 'exec sleep 20' & echo "user: $(begun)"
+mkdir /tmp/suid; cp /bin/busybox /tmp/suid/sleep; chown nobody /tmp/suid/sleep; chmod 4755 /tmp/suid/sleep
+/tmp/suid/sleep 20 & echo "setuid: $(begun)"
 sh -c 'printf chosen-two > /proc/$$/comm; sleep 20; true' & echo "renamed: $(begun)"
 $usher hint --fork affine -- /tmp/chosen-one & echo "asked: $(begun)"
 $usher hint -- /tmp/chosen-one & echo "asked for none: $(begun)"
@@ -357,6 +359,7 @@ fn rules(kernel: &str) {
         "both: wake-hold",
         "one: none",
         "user: fork-affine+wake-hold",
+        "setuid: fork-affine+wake-hold",
         "renamed: fork-spread+wake-hold",
         "asked: fork-affine",
         "asked for none: none",
@@ -377,7 +380,7 @@ fn rules(kernel: &str) {
         "{output}"
     );
     assert!(
-        output.contains(":20: tasks that got this rule: 1"),
+        output.contains(":20: tasks that got this rule: 2"),
         "{output}"
     );
     assert_eq!(step.report.ejected, None, "{output}");
