@@ -393,10 +393,8 @@ fn cpus_offline(kernel: &str) {
     let (step, output) = step(kernel, "cpus_offline");
     assert!(output.contains("load: fork-spread+wake-hold"), "{output}");
     assert!(output.contains("online 0-15"), "{output}");
-    assert!(
-        output.contains("restarting, as the kernel asks for"),
-        "{output}"
-    );
+    let lives = output.matches("attached as usher").count();
+    assert!(lives > 1, "the loader never began anew: {output}");
     assert_eq!(family(&output, "after").1, [1, 1, 1, 1], "{output}");
     nobody_left(step, &output);
 }
