@@ -195,7 +195,7 @@ fn decisions(targets: &mut Vec<Target>) {
 
 /// What a decision about a task without hints costs more than if there were no hints, in instructions.
 fn hints(targets: &mut Vec<Target>) {
-    const ROUNDS: u64 = 64;
+    const ROUNDS: u64 = 32; // twice the places: all are used alike
     println!(
         "\nplace() and the release of what it claimed, 256 CPUs, in instructions\n{:<14} {:>9} {:>9} {:>9} {:>9}",
         "reason", "no hints", "unhinted", "ratio", "wake-hold"
