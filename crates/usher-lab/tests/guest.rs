@@ -176,10 +176,22 @@ fn seed() -> u64 {
         .map_or(1, |text| text.parse().expect("USHER_TEST_SEED is a number"))
 }
 
+/// While a CPU comes or goes, or a program's code is patched, all others spin with interrupts off, and in long turns
+/// one of them spins for up to two seconds of the guest's time when no timer is armed. Linux 6.18 lives with
+/// that; under 7.0 a node's hotplug then takes minutes. Not for both: in short turns the emulator (QEMU 7.2) gave
+/// CPUs of 6.18 flags that no CPU has, in five of six guests, and their kernels panicked.
+fn short_turns(kernel: &str) -> bool {
+    kernel == "7.0"
+}
+
+/// In long turns the kernel's watchdog, which gives a scheduler five seconds, saw nobody wait in them but checked in
+/// too late itself. A task lost is found all the same: the load does not end.
+const PATIENCE_MS: &str = "20000";
+
 fn request(kernel: &str) -> Request {
     Request {
         icount_seed: Some(seed()),
-        short_turns: true,
+        short_turns: short_turns(kernel),
         ..Request::new(
             SHAPE.parse().expect("a legal shape"),
             kernel,
@@ -191,7 +203,10 @@ fn request(kernel: &str) -> Request {
 
 /// All steps of one kernel, booted when the first test asks.
 fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
-    let scheduler = scheduler_under_test();
+    let mut scheduler = scheduler_under_test();
+    if scheduler.is_usher() && !short_turns(kernel) {
+        scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
+    }
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let steps: Vec<(Scheduler, Vec<String>)> = STEPS
         .iter()
