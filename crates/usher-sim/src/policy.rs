@@ -37,6 +37,13 @@ pub mod rt;
 pub mod scx_simple;
 pub mod usher;
 
+/// What every policy needs.
+pub mod prelude {
+    pub use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo};
+    pub use crate::coherence::Access;
+    pub use crate::ids::{Cpu, LineId, Nanos, TaskId};
+}
+
 pub use crate::host::Host;
 pub use registry::{build, PolicyInfo, POLICIES};
 
@@ -249,9 +256,12 @@ pub trait Policy: Send {
         let _ = (cpu, curr);
     }
 
-    /// For how long `cpu` may stay idle while `task` waits in a queue and may run there. `None`: the
-    /// policy's rules never oblige it. The checker takes the policy by its word.
-    fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos>;
+    /// For how long `cpu` may stay idle while `task` waits in a queue and may run there. `None`, the default: the
+    /// policy's rules never oblige it. The checker takes the policy by its word, so give it yours.
+    fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
+        let _ = (host, task, cpu);
+        None
+    }
 
     /// For how long a runnable task may wait in a queue before the checker calls it lost. The default is
     /// ten seconds; a policy without fairness, such as a real-time class, returns `None`.

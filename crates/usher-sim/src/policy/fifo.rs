@@ -4,15 +4,11 @@
 //! 1. A woken task goes to an idle CPU: the one where it last ran, else any it may use.
 //! 2. If none is idle it waits at the end of the one queue.
 //! 3. A CPU takes the first task of the queue that it may run.
-//! 4. A task that ran for a slice while others wait goes to the end of the queue.
+//! 4. A task that ran for 4 ms while others wait goes to the end of the queue.
 
 use std::collections::VecDeque;
 
-use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo};
-use crate::coherence::Access;
-use crate::ids::{Cpu, LineId, Nanos, TaskId};
-
-const SLICE_NS: Nanos = 4_000_000;
+use super::prelude::*;
 
 /// See the module.
 #[derive(Default)]
@@ -81,13 +77,9 @@ impl Policy for Fifo {
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, _curr: TaskId) {
         host.access(self.line, Access::Read);
-        let over = host.now() >= self.picked_at[cpu.0 as usize] + SLICE_NS;
+        let over = host.now() >= self.picked_at[cpu.0 as usize] + 4_000_000;
         if over && self.queue.iter().any(|&t| host.task(t).may_run_on(cpu)) {
             host.resched(cpu);
         }
-    }
-
-    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
-        None
     }
 }
