@@ -54,8 +54,6 @@ struct {
 	__uint(max_entries, 4096);
 } usher_news SEC(".maps");
 
-u32 usher_cpus_changed;
-
 /* The ids of dispatch queues: LLCs count from 0, CPUs from here. */
 #define USHER_DSQ_CPU (1ULL << 20)
 
@@ -531,7 +529,6 @@ static void cpu_changes(s32 cpu, bool leaving)
 
 	if (known_cpu(u, cpu))
 		usher_host_cpus[cid_of(u, cpu)].leaving = leaving;
-	usher_cpus_changed = 1;
 	bpf_ringbuf_output(&usher_news, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -136,7 +136,7 @@ fn live(
             &attached.programs(),
         )?;
     }
-    let changed = attached.cpus_changed();
+    let changed = attached.cpus_changed()?;
     let exit = attached.stop(hinting)?;
     Ok(match happening? {
         Happening::News => changed || exit.should_restart(),

@@ -81,6 +81,8 @@ pub struct Attached<'obj> {
     links: Vec<Link>,
     current: Current,
     skel: MainSkel<'obj>,
+    /// Of the machine that the tables are of.
+    hotplug_seq: u64,
     /// The name it has in the kernel.
     pub ops: String,
     /// How long it took to get here.
@@ -134,6 +136,7 @@ impl<'obj> Attached<'obj> {
             links,
             current,
             skel,
+            hotplug_seq: machine.hotplug_seq,
             ops,
             startup: Startup {
                 load_ms,
@@ -148,10 +151,8 @@ impl<'obj> Attached<'obj> {
     }
 
     /// Whether CPUs came or went since the tables were built.
-    pub fn cpus_changed(&self) -> bool {
-        let bss = self.skel.maps.bss_data.as_ref();
-        // SAFETY: a valid address; volatile because the kernel writes it.
-        bss.is_some_and(|bss| unsafe { std::ptr::read_volatile(&bss.usher_cpus_changed) } != 0)
+    pub fn cpus_changed(&self) -> Result<bool> {
+        Ok(hotplug_seq()? != self.hotplug_seq)
     }
 
     /// Whether the kernel ended the scheduler.

@@ -430,15 +430,15 @@ impl Prepared {
         say: Say,
         observer: &mut dyn FnMut(&Frame),
     ) -> Result<Outcome> {
-        let mut options = self.options.clone();
-        if let Some(seed) = seed {
-            options.time = Time::Instructions { seed };
-        }
         let job = Job {
             steps,
             bpf_stats: self.bpf_stats,
             short_turns: self.short_turns,
         };
+        let mut options = self.options.clone();
+        if let Some(seed) = seed {
+            options.time = Time::Instructions { seed };
+        }
         let files = &self.files;
         let mut boot = || {
             runner::boot(

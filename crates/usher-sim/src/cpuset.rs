@@ -64,6 +64,11 @@ impl CpuSet {
         self.next_from(Cpu(0))
     }
 
+    /// The first CPU from `from` upwards, and then from 0.
+    pub fn next_around(&self, from: Cpu) -> Option<Cpu> {
+        self.next_from(from).or_else(|| self.first())
+    }
+
     /// The lowest CPU that is not below `from`.
     pub fn next_from(&self, from: Cpu) -> Option<Cpu> {
         let start = (from.0 / 64) as usize;

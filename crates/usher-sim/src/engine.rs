@@ -94,10 +94,7 @@ impl Simulation {
                 what: "has no tasks; give it at least one".into(),
             });
         }
-        let root_cpu = machine
-            .online()
-            .next_from(options.root_cpu)
-            .or(machine.online().first());
+        let root_cpu = machine.online().next_around(options.root_cpu);
         let root_cpu = root_cpu.expect("a machine has at least one CPU");
         let mut host = new_host(&machine, workload.world, seed, policy.reasons().len());
         host.tracer = options.tracer;

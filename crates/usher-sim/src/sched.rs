@@ -511,30 +511,32 @@ impl Simulation {
         let c = &mut self.host.cpus[cpu.index()];
         c.until = NEVER;
         c.state_since = now;
-        let deepest = self.host.machine.costs().idle_states.len() - 1;
-        if usize::from(c.idle_state) == deepest {
+        if self.sleeps_deepest(cpu) {
             let llc = self.host.machine.cpu(cpu).llc;
             self.host.llc_asleep[llc.index()] += 1;
         }
     }
 
+    /// Whether the idle state of a CPU is the one in which its LLC may sleep with it.
+    fn sleeps_deepest(&self, cpu: Cpu) -> bool {
+        let states = &self.host.machine.costs().idle_states;
+        usize::from(self.host.cpus[cpu.index()].idle_state) == states.len() - 1
+    }
+
     /// What it takes longer to wake a CPU because its whole LLC sleeps, which is over then.
     fn wake_llc(&mut self, cpu: Cpu) -> Nanos {
-        let machine = &self.host.machine;
-        let states = &machine.costs().idle_states;
-        if usize::from(self.host.cpus[cpu.index()].idle_state) != states.len() - 1 {
+        if !self.sleeps_deepest(cpu) {
             return 0;
         }
+        let machine = &self.host.machine;
         let llc = machine.cpu(cpu).llc;
         let asleep = &mut self.host.llc_asleep[llc.index()];
-        let all = machine.topo().llcs()[llc.index()].cids.len();
-        let extra = states.last().map_or(0, |state| state.llc_wake_ns);
+        let all_slept = *asleep as usize == machine.topo().llcs()[llc.index()].cids.len();
         *asleep -= 1;
-        if *asleep as usize + 1 == all {
-            extra
-        } else {
-            0
-        }
+        let deepest = machine.costs().idle_states.last();
+        deepest
+            .filter(|_| all_slept)
+            .map_or(0, |state| state.llc_wake_ns)
     }
 
     /// Something wakes the CPU from its idle state: it is out after the state's exit latency.

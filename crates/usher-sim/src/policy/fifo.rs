@@ -4,7 +4,7 @@
 //! 1. A woken task goes to an idle CPU: the one where it last ran, else any it may use.
 //! 2. If none is idle it waits at the end of the one queue.
 //! 3. A CPU takes the first task of the queue that it may run.
-//! 4. A task that ran for 4 ms while others wait goes to the end of the queue.
+//! 4. A task that runs when a tick comes while others wait goes to the end of the queue.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,7 @@ use super::prelude::*;
 #[derive(Default)]
 pub struct Fifo {
     queue: VecDeque<TaskId>,
-    picked_at: Vec<Nanos>, // by cpu
-    line: LineId,          // of the queue's lock: all CPUs fight over it
+    line: LineId, // of the queue's lock: all CPUs fight over it
 }
 
 impl Policy for Fifo {
@@ -30,7 +29,6 @@ impl Policy for Fifo {
     fn attach(&mut self, host: &mut Host) {
         let class = host.line_class("fifo-queue");
         self.line = host.new_line(class, None);
-        self.picked_at = vec![0; host.machine().nr_cpu_numbers()];
     }
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
@@ -43,8 +41,7 @@ impl Policy for Fifo {
             return Placement::new(cpu, 1);
         }
         let allowed = host.machine().online().and(task.allowed());
-        let near = allowed.next_from(wake.prev).or(allowed.first());
-        Placement::new(near.expect("a task may run somewhere"), 2)
+        Placement::new(allowed.next_around(wake.prev).expect("not empty"), 2)
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
@@ -64,7 +61,6 @@ impl Policy for Fifo {
         host.access(self.line, Access::Rmw);
         let fits = |&t: &TaskId| host.task(t).may_run_on(cpu);
         let place = self.queue.iter().position(fits)?;
-        self.picked_at[cpu.0 as usize] = host.now();
         self.queue.remove(place)
     }
 
@@ -77,8 +73,7 @@ impl Policy for Fifo {
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, _curr: TaskId) {
         host.access(self.line, Access::Read);
-        let over = host.now() >= self.picked_at[cpu.0 as usize] + 4_000_000;
-        if over && self.queue.iter().any(|&t| host.task(t).may_run_on(cpu)) {
+        if self.queue.iter().any(|&t| host.task(t).may_run_on(cpu)) {
             host.resched(cpu);
         }
     }

@@ -68,7 +68,7 @@ impl Rt {
     /// `cpumask_any_and_distribute()`.
     fn rotate(&mut self, set: &CpuSet, this: Cpu) -> Option<Cpu> {
         let rotor = &mut self.rqs[this.0 as usize].rotor;
-        let found = set.next_from(Cpu(*rotor + 1)).or_else(|| set.first());
+        let found = set.next_around(Cpu(*rotor + 1));
         if let Some(cpu) = found {
             *rotor = cpu.0;
         }
