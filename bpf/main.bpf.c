@@ -12,7 +12,7 @@
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map
- *   cpu_online, cpu_offline   the loader is to build the tables anew
+ *   cpu_online, cpu_offline   the loader is to build the tables anew; a CPU that leaves empties its queue
  *   running, stopping   virtual time
  *
  * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct
@@ -537,9 +537,18 @@ void BPF_STRUCT_OPS(usher_cpu_online, s32 cpu)
 	cpu_changes(cpu, false);
 }
 
+/* From now on the kernel does not ask this CPU to dispatch. Tasks that may run nowhere else it would wait for. */
 void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
 {
+	struct task_struct *p;
+
 	cpu_changes(cpu, true);
+	if (!known_cpu(usher(), cpu))
+		return;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, USHER_DSQ_CPU + cpu, 0)
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	bpf_rcu_read_unlock();
 }
 
 static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)

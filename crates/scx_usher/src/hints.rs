@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -24,8 +23,6 @@ pub struct Hinting {
     served: bool,
     rules: Rules,
     lives: u32,
-    /// The map of tasks' hints.
-    map: Option<OwnedFd>,
     /// Somebody has hinted.
     in_use: bool,
     /// How many tasks got each rule in the lives before.
@@ -38,7 +35,6 @@ impl Hinting {
         Self {
             served,
             lives: 0,
-            map: None,
             in_use: !rules.list.is_empty(),
             tasks: vec![0; rules.list.len()],
             rules,
@@ -50,7 +46,7 @@ impl Hinting {
         self.served
     }
 
-    /// Before the load: which programs, and the map of the last life.
+    /// Before the load: which programs.
     pub fn prepare(&mut self, skel: &mut OpenMainSkel<'_>) -> Result<()> {
         let rules = !self.rules.list.is_empty();
         let groups = self.rules.list.iter().any(|rule| rule.cgroup.is_some());
@@ -68,10 +64,6 @@ impl Hinting {
         let rodata = rodata.context("the object has no .rodata")?;
         rodata.usher_nr_rules = self.rules.list.len() as u32;
         rodata.usher_life = self.lives;
-        if let Some(map) = &self.map {
-            let reused = skel.maps.usher_hints.reuse_fd(map.as_fd());
-            reused.context("cannot hand on the tasks' hints")?;
-        }
         Ok(())
     }
 
@@ -80,10 +72,6 @@ impl Hinting {
         let mut links = Vec::new();
         if !self.served {
             return Ok(links);
-        }
-        if self.map.is_none() {
-            let map = skel.maps.usher_hints.as_fd().try_clone_to_owned();
-            self.map = Some(map.context("cannot keep the tasks' hints")?);
         }
         let bss = skel.maps.bss_data.as_mut();
         let bss = bss.context("the object has no .bss")?;

@@ -50,7 +50,7 @@ use environment::Environment;
 use failure::Failure;
 use hints::Hinting;
 use rules::Rules;
-use scheduler::{Attached, Current};
+use scheduler::{Attached, Current, Storages};
 use watch::{Happening, Signals};
 
 fn main() -> ExitCode {
@@ -105,7 +105,15 @@ fn run(args: &Args) -> Result<()> {
     }
     let mut total = Counters::default();
     let mut hinting = Hinting::new(args.serve_hints(), rules);
-    while live(args, &signals, &current, &mut hinting, &mut total)? {
+    let mut storages = Storages::default();
+    while live(
+        args,
+        &signals,
+        &current,
+        &mut hinting,
+        &mut storages,
+        &mut total,
+    )? {
         log::info!("starting anew");
     }
     Ok(())
@@ -117,10 +125,11 @@ fn live(
     signals: &Signals,
     current: &Current,
     hinting: &mut Hinting,
+    storages: &mut Storages,
     total: &mut Counters,
 ) -> Result<bool> {
     let mut storage = MaybeUninit::uninit();
-    let attached = Attached::start(args, hinting, current.clone(), &mut storage)?;
+    let attached = Attached::start(args, hinting, storages, current.clone(), &mut storage)?;
     log::info!("attached as {}", attached.ops);
     let happening = watch(args, signals, current, &attached);
     if let Some(arena) = current.lock().expect("no reader panics").as_ref() {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -75,6 +75,46 @@ fn number(path: &str) -> Result<u64> {
         .with_context(|| format!("{path}: `{}` is no number", text.trim()))
 }
 
+/// What outlives a restart: the maps that keep something for each task. Tasks do not restart, and their hints
+/// stay in force; their allowed CPUs are written anew when the scheduler attaches.
+///
+/// Nor may such a map go while CPUs do: Linux 6.14 to 6.19 frees it in a kernel thread that is pinned to its
+/// CPU and waits for a grace period (RCU tasks trace) that waits for the hotplug to end. If that CPU is the one
+/// going offline, hotplug waits for the thread, and the machine's hotplug hangs for ever.
+#[derive(Default)]
+pub struct Storages {
+    hints: Option<OwnedFd>,
+    allowed: Option<OwnedFd>,
+}
+
+impl Storages {
+    fn hand_on(&self, skel: &mut OpenMainSkel<'_>) -> Result<()> {
+        let maps = &mut skel.maps;
+        for (kept, map) in [
+            (&self.hints, &mut maps.usher_hints),
+            (&self.allowed, &mut maps.usher_tasks),
+        ] {
+            if let Some(kept) = kept {
+                let reused = map.reuse_fd(kept.as_fd());
+                reused.context("cannot hand on what is kept for each task")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, skel: &MainSkel<'_>) -> Result<()> {
+        let maps = &skel.maps;
+        for (kept, map) in [
+            (&mut self.hints, &maps.usher_hints),
+            (&mut self.allowed, &maps.usher_tasks),
+        ] {
+            let map = map.as_fd().try_clone_to_owned();
+            *kept = Some(map.context("cannot keep what is kept for each task")?);
+        }
+        Ok(())
+    }
+}
+
 /// An attached scheduler.
 pub struct Attached<'obj> {
     /// Dropped first: detaches.
@@ -94,14 +134,17 @@ impl<'obj> Attached<'obj> {
     pub fn start(
         args: &Args,
         hinting: &mut Hinting,
+        storages: &mut Storages,
         current: Current,
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
         let begun = Instant::now();
         let machine = Machine::read(args)?;
         let layout = Layout::of(&machine.tables, &machine.settings)?;
-        let (open, ops) = open(args, hinting, &machine, layout, storage)?;
+        let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
+        storages.hand_on(&mut open)?;
         let mut skel = open.load().context("cannot load the BPF programs")?;
+        storages.keep(&skel)?;
         let load_ms = begun.elapsed().as_millis() as u64;
 
         let arena = Arena::build(

@@ -12,9 +12,9 @@
 //! `USHER_TEST_SCHEDULER` names another scheduler to put to the same tests (`scx_bpfland`, a path); the
 //! tests are about any sched_ext scheduler, except where usher's own statistics are looked at.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
+mod common;
 
+use common::{built, Guests, Steps, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -49,23 +49,6 @@ stop_load() {
     kill -INT $load || { echo 'the load ended by itself'; cat /tmp/load.log; exit 1; }
     wait $load || { echo \"the load failed with $?\"; cat /tmp/load.log; exit 1; }
 }
-loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }; }
-wait_state() {
-    n=0
-    while [ \"$(cat /sys/kernel/sched_ext/state)\" != $1 ]; do
-        n=$((n + 1)); [ $n -lt 400 ] || { echo \"state is not $1 after 40 s\"; exit 1; }
-        sleep 0.1
-    done
-}
-attached() { cat /sys/kernel/sched_ext/enable_seq; }
-wait_attached_since() {
-    n=0
-    until [ $(attached) -gt $1 ]; do
-        n=$((n + 1)); [ $n -lt 400 ] || { echo \"nothing attached anew in 40 s\"; exit 1; }
-        sleep 0.1
-    done
-    wait_state enabled
-}
 on_every_cpu() {
     for cpu in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do taskset -c $cpu true & pids=\"$pids $!\"; done
     wait $pids
@@ -73,7 +56,16 @@ on_every_cpu() {
 centiseconds() { sed 's/[.]//; s/ .*//' /proc/uptime; }
 ";
 
+// The loader stands still at first: what a CPU that leaves owes its tasks, it owes without it.
 const HOTPLUG_OF_CPUS: &str = "
+for n in 1 2 3; do taskset -c 15 sh -c 'while :; do :; done' & pinned=\"$pinned $!\"; done
+sleep 0.5; kill -STOP $USHER_SCHEDULER_PID
+begun=$(centiseconds)
+echo 0 > /sys/devices/system/cpu/cpu15/online
+echo \"left after $(($(centiseconds) - begun)) cs\"
+kill $pinned
+before=$(attached); kill -CONT $USHER_SCHEDULER_PID; wait_attached_since $before
+before=$(attached); echo 1 > /sys/devices/system/cpu/cpu15/online; wait_attached_since $before
 start_load
 for cpu in 1 8 15; do
     before=$(attached)
@@ -152,20 +144,10 @@ on_every_cpu
 stop_load
 echo \"taken over\"";
 
-fn repository() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-/// The scheduler under test. Missing is a failure, not a skip: a test that does not run proves nothing.
+/// The scheduler under test.
 fn scheduler_under_test() -> Scheduler {
-    let name = std::env::var("USHER_TEST_SCHEDULER").unwrap_or_else(|_| {
-        let built = repository().join("target/release/scx_usher");
-        assert!(
-            built.is_file(),
-            "target/release/scx_usher is not built: run `make build` before (or `make test`, which does)"
-        );
-        built.canonicalize().expect("it exists").to_string_lossy().into_owned()
-    });
+    let usher = || built("scx_usher").to_string_lossy().into_owned();
+    let name = std::env::var("USHER_TEST_SCHEDULER").unwrap_or_else(|_| usher());
     name.parse().expect("USHER_TEST_SCHEDULER")
 }
 
@@ -202,7 +184,7 @@ fn request(kernel: &str) -> Request {
 }
 
 /// All steps of one kernel, booted when the first test asks.
-fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
+fn boot(kernel: &str) -> Steps {
     let mut scheduler = scheduler_under_test();
     if scheduler.is_usher() && !short_turns(kernel) {
         scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
@@ -211,7 +193,7 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
     let steps: Vec<(Scheduler, Vec<String>)> = STEPS
         .iter()
         .map(|(_, script, own)| {
-            let command = vec!["sh".into(), "-c".into(), format!("{LOAD}{script}")];
+            let command = vec!["sh".into(), "-c".into(), format!("{SHELL}{LOAD}{script}")];
             (
                 if *own { &kernels_own } else { &scheduler }.clone(),
                 command,
@@ -224,46 +206,12 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
         .map_err(|error| error.to_string())
 }
 
-fn steps_of(kernel: &str) -> &'static Result<Vec<StepOutcome>, String> {
-    static ON_6_18: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
-    static ON_7_0: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
-    match kernel {
-        "6.18" => ON_6_18.get_or_init(|| boot("6.18")),
-        _ => ON_7_0.get_or_init(|| boot("7.0")),
-    }
-}
+static GUESTS: Guests = Guests::new(boot);
 
 /// A step's outcome, after the checks that hold for all of them.
 fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
-    let steps = steps_of(kernel)
-        .as_ref()
-        .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-    let index = STEPS
-        .iter()
-        .position(|(known, ..)| *known == name)
-        .expect("a known step");
-    let step = &steps[index];
+    let (step, context) = GUESTS.step(kernel, STEPS.iter().map(|step| step.0), name);
     let report = &step.report;
-    let output = format!(
-        "{}{}",
-        String::from_utf8_lossy(&step.stdout),
-        String::from_utf8_lossy(&step.stderr)
-    );
-    let log: Vec<&str> = report
-        .kernel_log
-        .iter()
-        .map(|line| line.text.as_str())
-        .collect();
-    let context = format!(
-        "kernel {kernel}, step {name}, scheduler {} (ops {:?})\ncommand's output:\n{output}\n\
-         loader's output:\n{}\nkernel log:\n{}",
-        report.scheduler,
-        report.ops,
-        report.scheduler_log,
-        log.join("\n")
-    );
-    assert!(!report.timed_out, "a task hangs: {context}");
-    assert_eq!(report.exit, Some(0), "{context}");
     let warnings: Vec<&str> = report
         .kernel_log
         .iter()
@@ -315,6 +263,13 @@ fn stayed(step: &StepOutcome, context: &str) {
         Some(0),
         "the loader's exit code: {context}"
     );
+}
+
+/// The number that a script says after a word.
+fn hundredths_after(word: &str, text: &str) -> u64 {
+    let said = text.split(word).nth(1);
+    let number = said.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("nothing said after `{word}`: {text}"))
 }
 
 /// Goal: no CPU idles beside waiting tasks, not even one that was idle before the scheduler began. Catches: an idle
@@ -371,11 +326,14 @@ fn affinity_churn(kernel: &str) {
     );
 }
 
-/// Goal: single CPUs come and go under load. Catches: tables built once for a set of CPUs that then
-/// changes, a loader that does not come back after a hotplug, tasks left on an offline CPU's queue.
+/// Goal: single CPUs come and go under load, and one with more pinned tasks than it can run. Catches: tables built
+/// once for a set of CPUs that then changes, a loader that does not come back after a hotplug, tasks left on an
+/// offline CPU's queue, where the kernel waits for them.
 fn hotplug_of_cpus(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_of_cpus");
     stayed(step, &context);
+    let left_cs = hundredths_after("left after ", &context);
+    assert!(left_cs < 400, "the CPU could not leave: {context}");
     assert!(context.contains("online 0-15"), "{context}");
 }
 
@@ -402,14 +360,7 @@ fn pinned_kernel_threads(kernel: &str) {
     let (_, reference) = step(kernel, "pinned_reference");
     let (step, context) = step(kernel, "pinned_kernel_threads");
     stayed(step, &context);
-    let took = |text: &str| -> u64 {
-        let number = text
-            .split("took ")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next()?.parse().ok());
-        number.unwrap_or_else(|| panic!("no time: {text}"))
-    };
-    let (own, usual) = (took(&context), took(&reference));
+    let [own, usual] = [&context, &reference].map(|text| hundredths_after("took ", text));
     assert!(
         own <= 3 * usual + 300,
         "{own} against {usual} hundredths of a second: {context}"
@@ -462,19 +413,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
     assert!(context.contains("Time: "), "{context}");
 }
 
-/// One test per kernel and step.
-macro_rules! on_kernel {
-    ($module:ident, $kernel:literal: $($name:ident)*) => {
-        mod $module {
-            $(#[test]
-            fn $name() {
-                super::$name($kernel);
-            })*
-        }
-    };
-}
-
-on_kernel!(on_6_18, "6.18": every_cpu_works hackbench affinity_churn hotplug_of_cpus
-           hotplug_of_a_node pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
-on_kernel!(on_7_0, "7.0": every_cpu_works hackbench affinity_churn hotplug_of_cpus
-           hotplug_of_a_node pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
+on_both_kernels!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
+                 pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);

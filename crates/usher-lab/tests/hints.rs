@@ -4,11 +4,13 @@
 //! and one test looks at each. Time is the count of executed instructions: neither the host's speed nor its
 //! load can make a test fail.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Instant;
 
+use common::{built, repository, Guests, Steps, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::proto::{Event, Frame};
 use usher_lab::runner::StepOutcome;
@@ -53,13 +55,6 @@ start_load() {
     sleep 0.5
 }
 stop_load() { rm /tmp/go; wait $load || { echo "the load failed with $?"; exit 1; }; }
-wait_state() {
-    n=0
-    while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ]; do
-        n=$((n + 1)); [ $n -lt 400 ] || { echo "state is not $1 after 40 s"; exit 1; }
-        sleep 0.1
-    done
-}
 "#;
 
 const CHILDREN: &str = "family near affine 5; family wide spread 4; family again spread 4";
@@ -112,15 +107,16 @@ $usher hint -- /tmp/chosen-one & echo "asked for none: $(begun)"
 const CPUS_OFFLINE: &str = r#"
 start_load
 for cpu in 1 6; do
+    before=$(attached)
     echo 0 > /sys/devices/system/cpu/cpu$cpu/online
     sleep 0.2
     echo 1 > /sys/devices/system/cpu/cpu$cpu/online
-    wait_state enabled
+    wait_attached_since $before
 done
 echo "load: $(get $load)"
 stop_load
 family after spread 4
-kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }
+loader_lives
 echo "online $(cat /sys/devices/system/cpu/online)"
 "#;
 
@@ -136,20 +132,6 @@ wait $pids
 stop_load
 echo "ran on"
 "#;
-
-fn repository() -> PathBuf {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    Path::new(path).canonicalize().expect("this repository")
-}
-
-fn built(name: &str) -> PathBuf {
-    let path = repository().join("target/release").join(name);
-    assert!(
-        path.is_file(),
-        "target/release/{name} is not built: run `make build` before"
-    );
-    path
-}
 
 /// A file of this test process.
 fn temporary(name: &str) -> PathBuf {
@@ -173,7 +155,7 @@ fn compiled(source: &str, name: &str) -> PathBuf {
 }
 
 /// All steps of one kernel, booted when the first test asks.
-fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
+fn boot(kernel: &str) -> Steps {
     let rules = temporary(&format!("rules-{kernel}.toml"));
     std::fs::write(&rules, RULES_FILE).expect("target is writable");
     let files = [
@@ -203,7 +185,7 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
             let options = options.replace("$rules", &files[3].1.to_string_lossy());
             let options = options.split(' ').chain(OPTIONS).map(str::to_string);
             scheduler.add_options(&options.collect::<Vec<_>>());
-            let script = format!("{names}{COMMON}{script}");
+            let script = format!("{names}{SHELL}{COMMON}{script}");
             (scheduler, vec!["sh".into(), "-c".into(), script])
         })
         .collect();
@@ -230,40 +212,15 @@ fn boot(kernel: &str) -> Result<Vec<StepOutcome>, String> {
         .map_err(|error| error.to_string())
 }
 
-fn steps_of(kernel: &str) -> &'static Result<Vec<StepOutcome>, String> {
-    static ON_6_18: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
-    static ON_7_0: OnceLock<Result<Vec<StepOutcome>, String>> = OnceLock::new();
-    match kernel {
-        "6.18" => ON_6_18.get_or_init(|| boot("6.18")),
-        _ => ON_7_0.get_or_init(|| boot("7.0")),
-    }
-}
+static GUESTS: Guests = Guests::new(boot);
 
-/// What a step gave: its outcome, and everything said in it. Its command ended well, and the kernel found nothing wrong.
+/// A step's outcome, and everything said in it. The kernel found nothing wrong.
 fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {
-    let steps = steps_of(kernel)
-        .as_ref()
-        .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-    let index = STEPS.iter().position(|(known, ..)| *known == name);
-    let step = &steps[index.expect("a known step")];
-    let report = &step.report;
-    let kernel_log: Vec<&str> = report
-        .kernel_log
-        .iter()
-        .map(|line| line.text.as_str())
-        .collect();
-    let context = format!(
-        "kernel {kernel}, step {name}: command\n{}{}\nloader\n{}\nkernel\n{}",
-        String::from_utf8_lossy(&step.stdout),
-        String::from_utf8_lossy(&step.stderr),
-        report.scheduler_log,
-        kernel_log.join("\n")
-    );
-    assert!(!report.timed_out, "a task hangs: {context}");
-    assert_eq!(report.exit, Some(0), "{context}");
+    let (step, context) = GUESTS.step(kernel, STEPS.iter().map(|step| step.0), name);
+    let kernel_log = &step.report.kernel_log;
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
         assert!(
-            !kernel_log.iter().any(|line| line.contains(word)),
+            !kernel_log.iter().any(|line| line.text.contains(word)),
             "{context}"
         );
     }
@@ -428,17 +385,4 @@ fn nobody_answers_unless_told_to(kernel: &str) {
     assert_eq!(step.report.ejected, None, "{output}");
 }
 
-/// One test per kernel and step.
-macro_rules! on_kernel {
-    ($module:ident, $kernel:literal: $($name:ident)*) => {
-        mod $module {
-            $(#[test]
-            fn $name() {
-                super::$name($kernel);
-            })*
-        }
-    };
-}
-
-on_kernel!(on_6_18, "6.18": children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);
-on_kernel!(on_7_0, "7.0": children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);
+on_both_kernels!(children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);

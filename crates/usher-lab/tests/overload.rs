@@ -7,6 +7,9 @@
 //! still: waits are several times what they would be on real CPUs. Catches: newborn or short tasks that
 //! always come first, a light task whose virtual time runs away, queues of LLCs that are served unequally.
 
+mod common;
+
+use common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::Scheduler;
 
@@ -22,13 +25,8 @@ echo lasted";
 
 #[test]
 fn nobody_waits_long() {
-    let scheduler = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/release/scx_usher"
-    );
-    let scheduler = std::fs::canonicalize(scheduler)
-        .expect("target/release/scx_usher is not built: run `make build` before");
-    let scheduler: Scheduler = scheduler.to_string_lossy().parse().expect("a program");
+    let scheduler = built("scx_usher").to_string_lossy().into_owned();
+    let scheduler: Scheduler = scheduler.parse().expect("a program");
     let request = Request::new(
         "4n2l4c2t".parse().expect("a legal shape"),
         "6.18",

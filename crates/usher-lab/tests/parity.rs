@@ -8,21 +8,16 @@
 //! or the verifier's view of it makes different, an environment (`env_*`) with other semantics, a loop that the
 //! kernel's budget cuts short.
 
-use std::path::PathBuf;
+mod common;
 
+use common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::KERNEL_SCHEDULER;
 
 const REQUESTS: u64 = 10_000_000;
 
 fn equal_on(kernel: &str) {
-    let program = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .join("target/release/usher-parity");
-    assert!(
-        program.is_file(),
-        "target/release/usher-parity is not built: run `make build` before (or `make test`, which does)"
-    );
-    let program = program.canonicalize().expect("it exists");
+    let program = built("usher-parity");
     let request = Request {
         copies: vec![program.clone()],
         ..Request::new(

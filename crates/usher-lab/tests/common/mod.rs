@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the tests in guests share. Each kernel is booted once for a file of tests, and the file's steps run in it one
+//! after the other; tests are named so that the runner boots the kernels side by side.
+
+#![allow(dead_code)] // each file of tests uses its part
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use usher_lab::runner::StepOutcome;
+
+/// Functions for scripts: waiting for what the kernel says of its scheduler.
+pub const SHELL: &str = r#"
+wait_state() {
+    n=0
+    while [ "$(cat /sys/kernel/sched_ext/state)" != $1 ]; do
+        n=$((n + 1)); [ $n -lt 400 ] || { echo "state is not $1 after 40 s"; exit 1; }
+        sleep 0.1
+    done
+}
+attached() { cat /sys/kernel/sched_ext/enable_seq; }
+wait_attached_since() {
+    n=0
+    until [ $(attached) -gt $1 ]; do
+        n=$((n + 1)); [ $n -lt 400 ] || { echo "nothing attached anew in 40 s"; exit 1; }
+        sleep 0.1
+    done
+    wait_state enabled
+}
+loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }; }
+"#;
+
+pub fn repository() -> PathBuf {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    Path::new(path).canonicalize().expect("this repository")
+}
+
+/// A program of the release build. Missing is a failure, not a skip: a test that does not run proves nothing.
+pub fn built(name: &str) -> PathBuf {
+    let path = repository().join("target/release").join(name);
+    assert!(
+        path.is_file(),
+        "target/release/{name} is not built: run `make build` before (or `make test`, which does)"
+    );
+    path
+}
+
+/// What the steps gave, or why the guest failed.
+pub type Steps = Result<Vec<StepOutcome>, String>;
+
+/// A guest of each kernel, booted when the first test asks.
+pub struct Guests {
+    boot: fn(&str) -> Steps,
+    of_6_18: OnceLock<Steps>,
+    of_7_0: OnceLock<Steps>,
+}
+
+impl Guests {
+    pub const fn new(boot: fn(&str) -> Steps) -> Self {
+        Self {
+            boot,
+            of_6_18: OnceLock::new(),
+            of_7_0: OnceLock::new(),
+        }
+    }
+
+    /// What a step gave: its outcome, and everything said in it. Its command ended well.
+    pub fn step<'a>(
+        &self,
+        kernel: &str,
+        mut names: impl Iterator<Item = &'a str>,
+        name: &str,
+    ) -> (&StepOutcome, String) {
+        let guest = match kernel {
+            "6.18" => &self.of_6_18,
+            "7.0" => &self.of_7_0,
+            _ => panic!("no tests on kernel {kernel}"),
+        };
+        let steps = guest
+            .get_or_init(|| (self.boot)(kernel))
+            .as_ref()
+            .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+        let step = &steps[names.position(|known| known == name).expect("a known step")];
+        let report = &step.report;
+        let log: Vec<&str> = report.kernel_log.iter().map(|l| l.text.as_str()).collect();
+        let context = format!(
+            "kernel {kernel}, step {name}, scheduler {} (ops {:?})\ncommand's output:\n{}{}\n\
+             loader's output:\n{}\nkernel log:\n{}",
+            report.scheduler,
+            report.ops,
+            String::from_utf8_lossy(&step.stdout),
+            String::from_utf8_lossy(&step.stderr),
+            report.scheduler_log,
+            log.join("\n")
+        );
+        assert!(!report.timed_out, "a task hangs: {context}");
+        assert_eq!(report.exit, Some(0), "{context}");
+        (step, context)
+    }
+}
+
+/// A test per function and kernel.
+#[macro_export]
+macro_rules! on_both_kernels {
+    ($($name:ident)*) => {
+        $(mod $name {
+            #[test]
+            fn on_6_18() {
+                super::$name("6.18");
+            }
+
+            #[test]
+            fn on_7_0() {
+                super::$name("7.0");
+            }
+        })*
+    };
+}
