@@ -29,9 +29,6 @@ pub struct Request {
     pub command: Vec<String>,
     /// Count instructions as time, with this seed.
     pub icount_seed: Option<u64>,
-    /// With instructions as time: end a CPU's turn soon, so that one that spins for another does not spin
-    /// seconds away.
-    pub short_turns: bool,
     /// Give each guest CPU a bandwidth quota on the host.
     pub quota: bool,
     /// Guest seconds after which the command is killed.
@@ -57,7 +54,6 @@ impl Request {
             kernel: kernel.into(),
             command,
             icount_seed: None,
-            short_turns: false,
             quota: false,
             timeout_s,
             memory_mib: None,
@@ -130,7 +126,6 @@ struct Prepared {
     options: BootOptions,
     timeout_s: u64,
     bpf_stats: bool,
-    short_turns: bool,
 }
 
 /// Boots one guest and runs the command once. `pass_on` sees frames as they arrive.
@@ -404,7 +399,6 @@ impl Prepared {
             options,
             timeout_s,
             bpf_stats,
-            short_turns: request.short_turns,
         };
         Ok((prepared, starts))
     }
@@ -433,7 +427,6 @@ impl Prepared {
         let job = Job {
             steps,
             bpf_stats: self.bpf_stats,
-            short_turns: self.short_turns,
         };
         let mut options = self.options.clone();
         if let Some(seed) = seed {
@@ -478,13 +471,6 @@ fn boot_options(request: &Request) -> Result<BootOptions> {
                 .into(),
         });
     }
-    if request.short_turns && request.icount_seed.is_none() {
-        return Err(LabError::Usage {
-            what: "option",
-            value: "--short-turns".into(),
-            why: "only means something with --icount, where CPUs take turns".into(),
-        });
-    }
     let mut quota = None;
     if request.quota {
         quota::check_available()?;
@@ -505,11 +491,7 @@ fn boot_options(request: &Request) -> Result<BootOptions> {
         memory_mib,
         quota,
         stall: request.stall,
-        append: match request.short_turns {
-            // The HPET takes the interval timer away that the agent keeps turns short with.
-            true => format!("hpet=disable {}", request.append),
-            false => request.append.clone(),
-        },
+        append: request.append.clone(),
     })
 }
 

@@ -26,8 +26,6 @@ pub struct Job {
     pub steps: Vec<Step>,
     /// Switch the kernel's run-time accounting of BPF programs on (costs a little per call).
     pub bpf_stats: bool,
-    /// The CPUs take turns, counting instructions as time: keep the turns short.
-    pub short_turns: bool,
 }
 
 /// One command under one scheduler.

@@ -59,9 +59,6 @@ fn run(channel: &mut Channel) -> Result<(), String> {
     sys::prepare()?;
     let text = std::fs::read(JOB_PATH).map_err(|error| format!("{JOB_PATH}: {error}"))?;
     let job: Job = serde_json::from_slice(&text).map_err(|error| format!("{JOB_PATH}: {error}"))?;
-    if job.short_turns {
-        sys::shorten_turns()?;
-    }
     if job.bpf_stats {
         std::fs::write("/proc/sys/kernel/bpf_stats_enabled", "1")
             .map_err(|error| format!("bpf_stats_enabled: {error}"))?;

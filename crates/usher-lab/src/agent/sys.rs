@@ -6,29 +6,23 @@ use std::io::Error;
 
 use crate::proto::{encode, Frame, CHANNEL_PORT};
 
-/// Lets this process use `count` ports from `first` on.
-fn grant_ports(first: u16, count: u16) -> Result<(), String> {
-    // SAFETY: no memory is involved; the kernel checks the range and our privilege.
-    match unsafe { libc::ioperm(first.into(), count.into(), 1) } {
-        0 => Ok(()),
-        _ => Err(format!("ioperm: {}", Error::last_os_error())),
-    }
-}
-
 /// The one-way channel to the host.
 pub struct Channel(());
 
 impl Channel {
     /// Gets access to the channel's port.
     pub fn open() -> Result<Self, String> {
-        grant_ports(CHANNEL_PORT, 1)?;
-        Ok(Channel(()))
+        // SAFETY: no memory is involved; the kernel checks the range and our privilege.
+        match unsafe { libc::ioperm(CHANNEL_PORT.into(), 1, 1) } {
+            0 => Ok(Channel(())),
+            _ => Err(format!("ioperm: {}", Error::last_os_error())),
+        }
     }
 
     /// Sends one frame; the device takes every byte at once.
     pub fn send(&mut self, frame: &Frame) {
         let bytes = encode(frame);
-        // SAFETY: open() got the port; the slice outlives the instruction, which reads `rcx`
+        // SAFETY: ioperm() granted the port; the slice outlives the instruction, which reads `rcx`
         // bytes from `rsi` upwards (the ABI keeps the direction flag clear) and writes no memory.
         unsafe {
             std::arch::asm!(
@@ -119,33 +113,6 @@ fn loopback_up() -> Result<(), String> {
             _ => Err(format!("loopback interface: {error}")),
         }
     }
-}
-
-/// The interval timer of the PC: its oscillator in Hz, the first of its four ports, the command port's value for
-/// channel 0 counting down again and again, both bytes of the divisor following.
-const PIT_HZ: u32 = 1_193_182;
-const PIT_PORT: u16 = 0x40;
-const PIT_CHANNEL_0_RATE: u8 = 0x34;
-
-/// How often a CPU's turn ends at the latest.
-const TURNS_PER_S: u32 = 1000;
-
-/// Where instructions are counted as time, one CPU runs at a time, and its turn lasts until the next timer of the
-/// emulator. A CPU that spins until another has done something (all of them do while a program's code is patched
-/// or a CPU goes offline) spins away that whole time, up to 100 ms, and the others after it: seconds of
-/// nothing. So let a timer tick that nobody needs: the kernel left this one for the CPUs' own long ago.
-pub fn shorten_turns() -> Result<(), String> {
-    grant_ports(PIT_PORT, 4)?;
-    let divisor = (PIT_HZ / TURNS_PER_S) as u16;
-    let [low, high] = divisor.to_le_bytes();
-    for (port, byte) in [(3, PIT_CHANNEL_0_RATE), (0, low), (0, high)] {
-        // SAFETY: the port is ours to write; no memory is touched.
-        unsafe {
-            std::arch::asm!("out dx, al", in("dx") PIT_PORT + port, in("al") byte,
-                            options(nostack, nomem, preserves_flags));
-        }
-    }
-    Ok(())
 }
 
 /// Has the kernel print the tasks that are blocked, for the report of a command that hangs.

@@ -55,10 +55,6 @@ struct GuestArgs {
     /// nor on its load.
     #[arg(long)]
     icount: bool,
-    /// With --icount: end a CPU's turn after 1 ms at the latest, so that one that spins for another does
-    /// not spin seconds away. For commands that make all CPUs wait, as CPU hotplug does; repeats less exactly
-    #[arg(long, requires = "icount")]
-    short_turns: bool,
     /// Seed of the guest's random numbers with --icount.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -166,7 +162,6 @@ fn request(args: &GuestArgs) -> Result<Request, LabError> {
         kernel: args.kernel.clone(),
         command: args.command.clone(),
         icount_seed: args.icount.then_some(args.seed),
-        short_turns: args.short_turns,
         quota: args.quota,
         timeout_s: args.timeout,
         memory_mib: args.memory,
