@@ -52,14 +52,14 @@ enum usher_reason {
 	USHER_SYNC_CPU,		/* sync wakeup: an idle CPU in the waker's LLC */
 	USHER_PREV_CORE,	/* prev's whole core is idle */
 	USHER_LLC_CORE,		/* an idle core in the LLC */
-	USHER_PREV,		/* prev is idle, its sibling is not, and no core of the LLC is idle */
+	USHER_PREV,		/* prev is idle, its sibling is not: a sync wakeup, or no core of the LLC is idle */
 	USHER_LLC_CPU,		/* an idle CPU in the LLC */
 	USHER_NODE_CORE,	/* an idle core in the node */
 	USHER_NODE_CPU,		/* an idle CPU in the node */
 	USHER_REMOTE_CORE,	/* an idle core in another node */
 	USHER_REMOTE_CPU,	/* an idle CPU in another node */
 	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
-	USHER_QUEUED_ELSEWHERE, /* nobody idle and prev not allowed: wait where it is allowed */
+	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), or where prev is not allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
 	USHER_NR_REASONS,
 };

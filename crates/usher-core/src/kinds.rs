@@ -112,7 +112,7 @@ named! {
         PrevCore = "prev-core",
         /// An idle core in the LLC.
         LlcCore = "llc-core",
-        /// prev is idle, a sibling is not, and no core of the LLC is idle.
+        /// prev is idle, a sibling is not: a sync wakeup, or no core of the LLC is idle.
         Prev = "prev",
         /// An idle CPU in the LLC.
         LlcCpu = "llc-cpu",
@@ -126,7 +126,7 @@ named! {
         RemoteCpu = "remote-cpu",
         /// Nobody is idle: the task waits in the queue of prev's LLC.
         Queued = "queued",
-        /// Nobody is idle and prev is not allowed: the task waits where it is allowed.
+        /// Nobody is idle: the task waits in the waker's LLC (sync), or, prev not being allowed, where it is.
         QueuedElsewhere = "queued-elsewhere",
         /// No CPU of the machine is allowed.
         Nowhere = "nowhere",

@@ -411,15 +411,25 @@ impl Plain<'_> {
                 }
             }
         }
-        self.place_from(wake, from, prev, wanted)
+        self.place_from(wake, from, prev, waker, wanted)
     }
 
-    fn place_from(&self, wake: Wake, from: u32, prev: u32, wanted: &Wanted) -> Vec<Answer> {
+    fn place_from(
+        &self,
+        wake: Wake,
+        from: u32,
+        prev: u32,
+        waker: u32,
+        wanted: &Wanted,
+    ) -> Vec<Answer> {
         let found = |reason, cid| vec![Answer::taken(reason, [cid].into())];
         let from_idle = self.idle.contains(&from) && self.may(from, wanted);
         // 3.
         if from_idle && self.core_idle(from) {
             return found(Reason::PrevCore, from);
+        }
+        if from_idle && wake == Wake::Sync {
+            return found(Reason::Prev, from);
         }
         // 4.
         if let Some(cid) = self.in_llc(from, true, wanted) {
@@ -466,6 +476,13 @@ impl Plain<'_> {
         }
         // 10.
         assert!(answers.is_empty(), "who finds a core finds a CPU");
+        let llc = |cid: u32| self.machine.tables.llc[cid as usize];
+        let waker_may = wanted
+            .allowed
+            .as_ref()
+            .is_none_or(|set| set.contains(&waker));
+        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from);
+        let from = if comes { waker } else { from };
         let reason = if from == prev {
             Reason::Queued
         } else {
