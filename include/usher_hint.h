@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * Placement hints: how a program tells scx_usher (run with --hints) where its tasks belong. docs/HINTS.md
+ * Placement hints: how a program tells scx_usher where its tasks belong. docs/HINTS.md
  * says what they do.
  *
  *	#include <usher_hint.h>

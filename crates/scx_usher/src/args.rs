@@ -8,20 +8,6 @@ use clap::{Parser, ValueEnum};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use usher_core::Granularity;
 
-/// Whether placement hints are served unless the command line says otherwise.
-const HINTS_BY_DEFAULT: bool = false;
-
-const HINTS_HELP: &str = if HINTS_BY_DEFAULT {
-    "Serve placement hints (include/usher_hint.h); this is the default"
-} else {
-    "Serve placement hints (include/usher_hint.h)"
-};
-const NO_HINTS_HELP: &str = if HINTS_BY_DEFAULT {
-    "Serve no placement hints: prctl(2) knows nothing of them, and no task has any"
-} else {
-    "Serve no placement hints: prctl(2) knows nothing of them, and no task has any; this is the default"
-};
-
 /// usher: puts tasks on the right CPU.
 ///
 /// A sched_ext scheduler whose idle CPUs are tracked per shard of a last-level cache, with a queue per
@@ -57,14 +43,11 @@ pub struct Args {
     #[arg(long)]
     pub no_migrations: bool,
 
-    #[arg(long, help = HINTS_HELP, overrides_with = "no_hints")]
-    hints: bool,
-
-    #[arg(long, help = NO_HINTS_HELP, overrides_with = "hints")]
-    no_hints: bool,
+    /// Serve no placement hints (include/usher_hint.h): prctl(2) knows nothing of them, and no task has any.
+    #[arg(long)]
+    pub no_hints: bool,
 
     /// Hints for programs that do not ask themselves: a TOML file of rules by name, control group and user.
-    /// Implies --hints.
     #[arg(long, value_name = "FILE", conflicts_with = "no_hints")]
     pub rules: Option<PathBuf>,
 
@@ -132,11 +115,6 @@ pub enum LogLevel {
 }
 
 impl Args {
-    /// Whether placement hints are served.
-    pub fn serve_hints(&self) -> bool {
-        self.hints || self.rules.is_some() || (HINTS_BY_DEFAULT && !self.no_hints)
-    }
-
     /// The level for the logger.
     pub fn level(&self) -> log::LevelFilter {
         match self.log_level {
@@ -182,22 +160,15 @@ mod tests {
         }
     }
 
-    // Goal: of two opposite flags the later counts, rules need hints, and contradict none. Method: parse them.
+    // Goal: rules without hints are refused, not ignored. Method: parse them.
     #[test]
-    fn hints_can_be_had_and_refused() {
-        let served = |args: &[&str]| {
+    fn rules_contradict_no_hints() {
+        let parses = |args: &[&str]| {
             let args = ["scx_usher"].iter().chain(args);
-            Args::try_parse_from(args)
-                .map(|args| args.serve_hints())
-                .ok()
+            Args::try_parse_from(args).is_ok()
         };
-        assert_eq!(served(&[]), Some(HINTS_BY_DEFAULT));
-        assert_eq!(served(&["--hints"]), Some(true));
-        assert_eq!(served(&["--no-hints"]), Some(false));
-        assert_eq!(served(&["--hints", "--no-hints"]), Some(false));
-        assert_eq!(served(&["--no-hints", "--hints"]), Some(true));
-        assert_eq!(served(&["--rules", "r.toml"]), Some(true));
-        assert_eq!(served(&["--rules", "r.toml", "--no-hints"]), None);
+        assert!(parses(&["--rules", "r.toml"]) && parses(&["--no-hints"]));
+        assert!(!parses(&["--rules", "r.toml", "--no-hints"]));
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn run(args: &Args) -> Result<()> {
         log::warn!("no statistics for --monitor: {}", failure::one_line(error));
     }
     let mut total = Counters::default();
-    let mut hinting = Hinting::new(args.serve_hints(), rules);
+    let mut hinting = Hinting::new(!args.no_hints, rules);
     let mut storages = Storages::default();
     while live(
         args,

@@ -21,11 +21,11 @@ const CPUS_PER_LLC: u32 = 4;
 
 /// The steps of a boot: the test's name, scx_usher's options, the script.
 const STEPS: [(&str, &str, &str); 6] = [
-    ("children", "--hints", CHILDREN),
-    ("calls", "--hints", "$calls"),
+    ("children", "", CHILDREN),
+    ("calls", "", "$calls"),
     ("rules", "--rules $rules", RULES),
-    ("cpus_offline", "--hints", CPUS_OFFLINE),
-    ("killed_loader", "--hints", KILLED_LOADER),
+    ("cpus_offline", "", CPUS_OFFLINE),
+    ("killed_loader", "", KILLED_LOADER),
     ("nobody_answers_unless_told_to", "--no-hints", "$example"),
 ];
 
@@ -182,7 +182,10 @@ fn boot(kernel: &str) -> Steps {
             let program = built("scx_usher").to_string_lossy().into_owned();
             let mut scheduler: Scheduler = program.parse().expect("a program");
             let options = options.replace("$rules", &files[3].1.to_string_lossy());
-            let options = options.split(' ').chain(OPTIONS).map(str::to_string);
+            let options = options
+                .split_whitespace()
+                .chain(OPTIONS)
+                .map(str::to_string);
             scheduler.add_options(&options.collect::<Vec<_>>());
             let script = format!("{names}{SHELL}{COMMON}{script}");
             (scheduler, vec!["sh".into(), "-c".into(), script])

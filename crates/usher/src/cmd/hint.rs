@@ -84,7 +84,7 @@ fn call(request: Request, pid: u32) -> Result<Hints, Failure> {
     hint(request, pid).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => failure(
             Code::Environment,
-            "the kernel knows no placement hints: start `scx_usher --hints` first".into(),
+            "the kernel knows no placement hints: start `scx_usher` first".into(),
         ),
         Some(libc::ESRCH) => failure(Code::WrongUse, format!("no thread {pid}")),
         Some(libc::EPERM) => failure(
