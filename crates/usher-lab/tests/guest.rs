@@ -106,18 +106,18 @@ awk 'NR == FNR { before[$1] = $2; next }
      END { print n, \"CPUs looked at\" }' /tmp/before /tmp/after";
 
 // Reading stat_refresh makes the kernel run a work item on every CPU and wait for all of them, and
-// drop_caches drains per-CPU lists likewise: both end only when the pinned kworker of each CPU has run.
+// drop_caches drains per-CPU lists likewise: both end only when the pinned kworker of each CPU has run. How long
+// that takes is told by what the hogs get done meanwhile, which no other load of the host changes.
 const PINNED_KERNEL_THREADS: &str = "
-stress-ng --cpu 32 -t 300 >/dev/null 2>&1 & hogs=$!
+stress-ng --cpu 32 --cpu-method loop -t 300 --metrics-brief >/tmp/hogs 2>&1 & hogs=$!
 sleep 1
-begun=$(centiseconds)
 for round in 1 2 3; do
     cat /proc/sys/vm/stat_refresh > /dev/null
     echo 1 > /proc/sys/vm/drop_caches
     on_every_cpu
 done
-echo \"took $(($(centiseconds) - begun)) cs\"
 kill -INT $hogs; wait $hogs
+awk '$4 == \"cpu\" && $5 > 0 { print \"meanwhile\", $5, \"operations\" }' /tmp/hogs
 [ -z \"$USHER_SCHEDULER_PID\" ] || loader_lives";
 
 const SECOND_LOADER: &str = "
@@ -245,7 +245,7 @@ fn stayed(step: &StepOutcome, context: &str) {
 }
 
 /// The number that a script says after a word.
-fn hundredths_after(word: &str, text: &str) -> u64 {
+fn number_after(word: &str, text: &str) -> u64 {
     let said = text.split(word).nth(1);
     let number = said.and_then(|rest| rest.split(' ').next()?.parse().ok());
     number.unwrap_or_else(|| panic!("nothing said after `{word}`: {text}"))
@@ -311,7 +311,7 @@ fn affinity_churn(kernel: &str) {
 fn hotplug_of_cpus(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_of_cpus");
     stayed(step, &context);
-    let left_cs = hundredths_after("left after ", &context);
+    let left_cs = number_after("left after ", &context);
     assert!(left_cs < 400, "the CPU could not leave: {context}");
     assert!(context.contains("online 0-15"), "{context}");
 }
@@ -339,10 +339,10 @@ fn pinned_kernel_threads(kernel: &str) {
     let (_, reference) = step(kernel, "pinned_reference");
     let (step, context) = step(kernel, "pinned_kernel_threads");
     stayed(step, &context);
-    let [own, usual] = [&context, &reference].map(|text| hundredths_after("took ", text));
+    let [own, usual] = [&context, &reference].map(|text| number_after("meanwhile ", text));
     assert!(
-        own <= 3 * usual + 300,
-        "{own} against {usual} hundredths of a second: {context}"
+        own <= 3 * usual,
+        "{own} against {usual} operations of the hogs: {context}"
     );
 }
 
