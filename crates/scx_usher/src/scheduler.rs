@@ -78,7 +78,7 @@ fn number(path: &str) -> Result<u64> {
 /// What outlives a restart: the maps that keep something for each task. Tasks do not restart, and their hints
 /// stay in force; their allowed CPUs are written anew when the scheduler attaches.
 ///
-/// Nor may such a map go while CPUs do: Linux 6.14 to 6.19 frees it in a kernel thread that is pinned to its
+/// Nor may such a map go while CPUs do: Linux 6.18 frees it in a kernel thread that may not migrate off its
 /// CPU and waits for a grace period (RCU tasks trace) that waits for the hotplug to end. If that CPU is the one
 /// going offline, hotplug waits for the thread, and the machine's hotplug hangs for ever.
 #[derive(Default)]
