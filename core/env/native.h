@@ -23,6 +23,7 @@
 #define env_fetch_and(u, p, bits) ((void)(u), __atomic_fetch_and((p), (bits), __ATOMIC_SEQ_CST))
 #define env_fetch_add(u, p, n) ((void)(u), __atomic_fetch_add((p), (u64)(n), __ATOMIC_SEQ_CST))
 #define env_barrier(u) ((void)(u), __atomic_thread_fence(__ATOMIC_SEQ_CST))
+#define env_read_barrier(u) ((void)(u), __atomic_thread_fence(__ATOMIC_ACQUIRE))
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))
 #define env_queued(u, llc) __atomic_load_n(&(u)->host->queued[(llc)], __ATOMIC_RELAXED)

@@ -68,6 +68,7 @@ static inline u64 usher_log_plus(u64 *p, u64 n)
 #define env_fetch_and(u, p, bits) (usher_log_access(u, p, USHER_ACCESS_RMW), usher_log_and((p), (bits)))
 #define env_fetch_add(u, p, n) (usher_log_access(u, p, USHER_ACCESS_RMW), usher_log_plus((p), (u64)(n)))
 #define env_barrier(u) usher_log_add((u)->host->log, 0, USHER_ACCESS_BARRIER)
+#define env_read_barrier(u) ((void)(u)) /* costs nothing on x86 */
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))
 #define env_queued(u, llc) \

@@ -8,3 +8,4 @@
 #include "hint.c"
 #include "place.c"
 #include "node.c"
+#include "cpupri.c"

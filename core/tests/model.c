@@ -7,6 +7,7 @@
 
 #include "model.h"
 #include "duties.h"
+#include "levels.h"
 #include "scenarios.h"
 
 #define MODEL_PASTE_(prefix, name) usher_##prefix##_##name
@@ -105,7 +106,7 @@ static __attribute__((noipa)) u64 model_access(u32 step, u64 *place, u64 value)
 }
 
 /* Two LLCs of two cids each at most, without siblings: enough for every pair of sides that a protocol has. */
-static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes)
+static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes, u32 cpupri)
 {
 	static const u32 cids[MODEL_CIDS] = { 0, 1, 2, 3 }, halves[MODEL_CIDS] = { 0, 0, 1, 1 };
 	static const u32 zeros[MODEL_CIDS], capacity[MODEL_CIDS] = { 1024, 1024, 1024, 1024 };
@@ -120,6 +121,7 @@ static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes)
 		.granularity = USHER_SHARD,
 		.slice_ns = 1000000,
 		.core_probes = 4,
+		.cpupri = cpupri,
 		.cpu = cids,
 		.core = cids,
 		.shard = llcs,
@@ -136,6 +138,7 @@ static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes)
 	usher_build(&spec, world->tables);
 	world->host.queued = world->queued;
 	((struct usher *)world->tables)->host = &world->host;
+	world->cpupri = cpupri;
 }
 
 static void model_enter(struct model_world *world, bool direct)
@@ -166,11 +169,31 @@ void MODEL_EXPORT(model_setup)(const struct model_scenario *scenario, struct mod
 {
 	u32 c;
 
-	model_build(world, scenario->nr_llcs, scenario->nr_nodes);
+	model_build(world, scenario->nr_llcs, scenario->nr_nodes, scenario->cpupri);
 	model_enter(world, true);
 	scenario->setup(model.u);
 	for (c = 0; c < MODEL_CIDS; c++)
 		world->cpus[c] = model.u->cpus[c];
+}
+
+/* The CPU priority map: all levels that are in use. */
+static u32 model_level_cells(struct usher *u, u32 *cells, u64 *start)
+{
+	u32 n = 0, l, i;
+
+	for (l = 0; l < MODEL_LEVELS; l++) {
+		u32 level = model_levels[l];
+
+		for (i = 0; i < u->nr_shards; i++)
+			cells[n++] = u->leaves[i].words + level * u->leaves[i].stride - start;
+		for (i = 0; i < u->nr_nodes; i++)
+			cells[n++] = u->cpupri_nodes[i].present + level * u->cpupri_nodes[i].words - start;
+	}
+	for (i = 0; i < u->nr_nodes; i++) {
+		cells[n++] = u->cpupri_nodes[i].levels - start;
+		cells[n++] = u->cpupri_nodes[i].levels + 1 - start;
+	}
+	return n;
 }
 
 /* Lists what actors share, as indices of words from the start of the world; returns how many. */
@@ -180,7 +203,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	u64 *start = (u64 *)world;
 	u32 n = 0, i;
 
-	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2)
+	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS)
 		__builtin_trap();
 	for (i = 0; i < u->nr_shards; i++)
 		cells[n++] = u->shards[i].word - start;
@@ -196,7 +219,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 		cells[n++] = &world->local[i] - start;
 		cells[n++] = &world->kicked[i] - start;
 	}
-	return n;
+	return world->cpupri ? n + model_level_cells(u, cells + n, start) : n;
 }
 
 static void model_run(void)
@@ -276,12 +299,41 @@ const char *MODEL_EXPORT(model_actor_name)(const struct model_scenario *scenario
 	return scenario->actors[actor];
 }
 
+/* A cell of the CPU priority map, or NULL. Its shard or node in *index. */
+static const char *model_level_name(struct usher *u, u64 *place, u32 *index)
+{
+	static const char *const words[MODEL_LEVELS] = { "CPUs at level 1 of shard", "CPUs at level 3 of shard",
+							 "CPUs at level 70 of shard" };
+	static const char *const present[MODEL_LEVELS] = { "shards at level 1 of node", "shards at level 3 of node",
+							   "shards at level 70 of node" };
+	u32 i, l;
+
+	for (i = 0; i < u->nr_shards; i++)
+		for (l = 0; l < MODEL_LEVELS; l++) {
+			*index = i;
+			if (place == u->leaves[i].words + model_levels[l] * u->leaves[i].stride)
+				return words[l];
+			if (i >= u->nr_nodes)
+				continue;
+			if (place == u->cpupri_nodes[i].present + model_levels[l] * u->cpupri_nodes[i].words)
+				return present[l];
+			if (place == u->cpupri_nodes[i].levels)
+				return "levels 0 to 63 of node";
+			if (place == u->cpupri_nodes[i].levels + 1)
+				return "levels 64 to 100 of node";
+		}
+	return NULL;
+}
+
 /* For the trace of a failure: the name of a cell. Its index in *index. */
 const char *MODEL_EXPORT(model_cell_name)(struct model_world *world, u32 cell, u32 *index)
 {
 	struct usher *u = (struct usher *)world->tables;
 	u64 *place = (u64 *)world + cell;
+	const char *name = world->cpupri ? model_level_name(u, place, index) : NULL;
 
+	if (name)
+		return name;
 	for (*index = 0; *index < MODEL_CIDS; ++*index) {
 		if (*index < u->nr_shards && place == u->shards[*index].word)
 			return "idle bits of shard";

@@ -15,6 +15,7 @@
 #define MODEL_LLCS 2
 #define MODEL_ACTORS 4
 #define MODEL_TABLE_WORDS 2048
+#define MODEL_LEVELS 3 /* of the CPU priority map that actors use: the others are cells of nobody's */
 #define MODEL_STACK 16384
 #define MODEL_ROUNDS 12 /* more than any actor needs: reaching it means that it never ends */
 
@@ -27,7 +28,11 @@ struct model_world {
 	u64 local[MODEL_CIDS];	/* tasks handed to each CPU */
 	u64 kicked[MODEL_CIDS];
 	struct usher_cpu cpus[MODEL_CIDS]; /* as they were before any actor ran */
+	u32 cpupri; /* the scenario is about the CPU priority map */
 };
+
+/* The levels in use, in both words of a summary. */
+static const u32 model_levels[MODEL_LEVELS] = { 1, 3, 70 };
 
 /* How far an actor came, and what it did on the way. */
 struct model_outcome {
@@ -35,6 +40,8 @@ struct model_outcome {
 	u32 waits[MODEL_CIDS]; /* the CPU has nothing to run and waits for a kick */
 	u32 refused;	       /* a search found nobody; of claim_against_claim */
 	u32 endless;
+	s32 found; /* by a search of the CPU priority map: a cid, or USHER_NONE_LOWER */
+	u32 level; /* ... at which level */
 };
 
 struct model {
@@ -60,11 +67,12 @@ struct model_scenario {
 	const char *name;
 	u32 nr_llcs;  /* 1: all cids in one; 2: cids 0 and 1 in one, 2 and 3 in the other */
 	u32 nr_nodes; /* 1: both LLCs in one node; 2: one each */
-	u32 nr_actors;
+	u32 nr_actors; /* actor a is cid a, as far as the CPU priority map is concerned */
 	const char *actors[MODEL_ACTORS];
 	void (*setup)(struct usher *u);
 	void (*actor)(struct usher *u, u32 index);
 	const char *(*verdict)(struct usher *u, const struct model_outcome *outcomes);
+	u32 cpupri; /* with the CPU priority map */
 };
 
 static const struct model_scenario model_scenarios[];

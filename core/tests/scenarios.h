@@ -2,7 +2,7 @@
 /*
  * The scenarios: who does what at the same time, and what must hold afterwards. cids 0 and 1 share
  * an LLC, 2 and 3 the other, unless all four share one. The names are those that the comments in
- * core/src refer to.
+ * core/src refer to. Those of the CPU priority map are in levels.h.
  */
 #ifndef USHER_TESTS_SCENARIOS_H
 #define USHER_TESTS_SCENARIOS_H
@@ -448,6 +448,14 @@ static const struct model_scenario model_scenarios[] = {
 	  empty_setup, wake_actor, rest_by_cid },
 	{ "clock_against_clock", 2, 1, 3, { "charger 0", "charger 1", "reader 2" },
 	  empty_setup, clock_actor, clock_verdict },
+	{ "raise_against_find", 2, 1, 4, { "finder 0", "setter 1", "setter 2", "setter 3" },
+	  raise_setup, raise_actor, raise_verdict, 1 },
+	{ "raise_against_find_lowest", 2, 2, 4, { "finder 0", "setter 1", "setter 2", "setter 3" },
+	  raise_setup, raise_lowest_actor, raise_verdict, 1 },
+	{ "set_against_retire", 2, 1, 4, { "finder 0", "setter 1", "setter 2", "setter 3" },
+	  enter_setup, enter_actor, enter_verdict, 1 },
+	{ "retire_against_retire", 2, 1, 4, { "finder 0", "finder 1", "setter 2", "setter 3" },
+	  two_finders_setup, two_finders_actor, two_finders_verdict, 1 },
 	{ 0 },
 };
 

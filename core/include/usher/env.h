@@ -31,6 +31,7 @@
  *   env_fetch_and(u, p, bits)   likewise
  *   env_fetch_add(u, p, n)      likewise; n may be negative
  *   env_barrier(u)              a full barrier
+ *   env_read_barrier(u)         reads before it are done before those behind it. Optional: a full barrier will do
  *   env_count(u, self, event)   one more of enum usher_event, on behalf of CPU self; never shared
  *   env_trace(u, request, decision)   a decision fell
  *   env_lowest(bits)            the index of the lowest set bit; bits is not 0
@@ -58,6 +59,9 @@
 #define USHER_UNIT USHER_FN
 #define USHER_UNIT_MEM
 #define USHER_UNIT_PTR
+#endif
+#ifndef env_read_barrier
+#define env_read_barrier(u) env_barrier(u)
 #endif
 #ifndef env_next
 #define env_next(u, i) ((void)(u), (i) + 1)

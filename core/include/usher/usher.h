@@ -10,6 +10,7 @@
  *   topology   read-only tables, built once by usher_build()              core/src/build.c
  *   idle map   who is idle; claim an idle CPU so that nobody else does    core/src/idle.c
  *   backlog    which queues have somebody waiting                         core/src/queue.c
+ *   cpupri     which CPU runs at which level; whom to preempt             core/src/cpupri.c
  *   place      one decision, with its reason                              core/src/place.c
  *   vtime      the order of a queue                                       core/src/queue.c
  *
@@ -26,12 +27,18 @@
 #define USHER_MAX_TIERS 8
 #define USHER_LINE 64
 
+/* Levels of the CPU priority map: 0 (nothing urgent) to 100, and none for a CPU that takes no tasks. */
+#define USHER_LEVELS 101
+#define USHER_LEVEL_WORDS ((USHER_LEVELS + 63) / 64)
+#define USHER_NO_LEVEL (~0u)
+
 /* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */
 enum usher_error {
 	USHER_NONE_IDLE = -1, /* nobody idle in reach [EBUSY] */
 	USHER_EMPTY_SET = -2, /* the allowed set names no CPU in reach */
 	USHER_NO_NODE = -3,   /* no node of this index, no CPU of this number [EINVAL] */
 	USHER_NODE_OFF = -4,  /* idle CPUs are tracked globally: node-aware calls are off [EOPNOTSUPP] */
+	USHER_NONE_LOWER = -5, /* nobody in reach runs at a lower level */
 };
 
 /* How many CPUs share a 64-byte line of idle bits. Shard is the design, the others its baselines. */
@@ -146,6 +153,28 @@ struct usher_node {
 	u64 USHER_MEM *backlog; /* a bit per LLC: somebody may be waiting in its queue */
 };
 
+/*
+ * Read-only, per shard: its part of the CPU priority map. The bits of a level's word are those of
+ * the idle word (struct usher_shard: valid, base, shift), and shards share words as they do there.
+ */
+struct usher_cpupri_leaf {
+	u64 USHER_MEM *words;	/* the word of level 0 */
+	u64 USHER_MEM *present; /* the word of level 0 in the node's map of shards, with this shard's bit */
+	u64 present_bit;
+	u64 USHER_MEM *levels; /* of the node */
+	u32 stride;	       /* words from a level to the next */
+	u32 present_stride;
+	u64 unused[3];
+};
+
+/* Read-only, per node. Nodes without shards have no words. */
+struct usher_cpupri_node {
+	u64 USHER_MEM *levels;	/* a bit per level: somebody of the node may be there. On a line of its own */
+	u64 USHER_MEM *present; /* level by level a bit per shard: somebody of it may be there */
+	u32 words;		/* per level in present */
+	u32 unused;
+};
+
 /* Written by one CPU only, on lines of its own. */
 struct usher_cpu {
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
@@ -155,9 +184,11 @@ struct usher_cpu {
 	u32 poke; /* somebody may wait beside an idle CPU because of this one: see usher_rescue() */
 	u32 balance_turn; /* counts the looks of usher_balance() */
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
+	u32 level; /* 1 + that in the CPU priority map, 0: none; written by whoever calls usher_cpupri_set() */
+	u32 unused_level;
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (4 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (5 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 struct usher {
@@ -177,6 +208,8 @@ struct usher {
 	u32 core_probes;  /* shards of another LLC looked into for a whole core before any thread will do */
 	u64 slice_ns;	  /* what a task of any weight runs before it queues again */
 	u64 bytes;	  /* of the whole */
+	struct usher_cpupri_leaf USHER_MEM *leaves; /* NULL: without the CPU priority map */
+	struct usher_cpupri_node USHER_MEM *cpupri_nodes;
 };
 
 /* A set of cids, bit c % 64 of word c / 64. Always this long, so that a bound is a mask. */
@@ -188,13 +221,14 @@ struct usher_set {
 struct usher_query {
 	const struct usher_set USHER_MEM *allowed; /* NULL: any */
 	u32 tiers;			 /* bit t: CPUs of tier t will do; 0: any */
-	u32 flags;			 /* USHER_IDLE_CORE, USHER_IN_NODE */
+	u32 flags;			 /* USHER_IDLE_CORE, USHER_IN_NODE, USHER_LOWEST */
 	u32 from;			 /* cid the search starts at */
 	u32 self;			 /* cid of the CPU that searches */
 };
 
 #define USHER_IDLE_CORE (1u << 0) /* only CPUs whose whole core is idle */
 #define USHER_IN_NODE (1u << 1)	  /* do not go on to other nodes */
+#define USHER_LOWEST (1u << 2)	  /* of usher_cpupri_find(): the lowest level in reach, however far away */
 
 enum usher_wake {
 	USHER_WAKE,
@@ -237,6 +271,7 @@ struct usher_spec {
 	u32 granularity;
 	u64 slice_ns;
 	u32 core_probes;
+	u32 cpupri;	     /* with the CPU priority map */
 	const u32 *cpu;	     /* per cid */
 	const u32 *core;     /* per cid, ascending */
 	const u32 *shard;    /* per cid, ascending */

@@ -128,3 +128,13 @@ s32 USHER_EXPORT(idle_set_node)(struct usher *u, u32 node, bool cores, struct us
 {
 	return usher_idle_set_node(u, node, cores, set);
 }
+
+void USHER_EXPORT(cpupri_set)(struct usher *u, u32 cid, u32 level)
+{
+	usher_cpupri_set(u, cid, level);
+}
+
+s32 USHER_EXPORT(cpupri_find)(struct usher *u, const struct usher_query *q, u32 below, u32 *level)
+{
+	return usher_cpupri_find(u, q, below, level);
+}

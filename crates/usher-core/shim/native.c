@@ -56,6 +56,40 @@ u64 usher_tables_clock(struct usher *u, u32 llc)
 	return env_read(u, u->llcs[llc].vtime_now);
 }
 
+/* The level of a CPU, or USHER_NO_LEVEL. */
+u32 usher_tables_level(struct usher *u, u32 cid)
+{
+	return u->cpus[cid].level - 1;
+}
+
+/* The CPUs of a shard at a level, as bits from its first cid on. */
+u64 usher_tables_at_level(struct usher *u, u32 shard, u32 level)
+{
+	return usher_cpupri_at(u, shard, level) >> u->shards[shard].shift;
+}
+
+/* Where the word of a shard's level lies, in bytes from the start of struct usher. */
+u64 usher_tables_level_offset(struct usher *u, u32 shard, u32 level)
+{
+	struct usher_cpupri_leaf *leaf = &u->leaves[shard];
+
+	return (u64)((u8 *)(leaf->words + level * leaf->stride) - (u8 *)u);
+}
+
+bool usher_tables_present(struct usher *u, u32 shard, u32 level)
+{
+	struct usher_cpupri_leaf *leaf = &u->leaves[shard];
+
+	return env_read(u, leaf->present + level * leaf->present_stride) & leaf->present_bit;
+}
+
+bool usher_tables_node_level(struct usher *u, u32 node, u32 level)
+{
+	struct usher_cpupri_node *map = &u->cpupri_nodes[node];
+
+	return map->words && env_read(u, map->levels + level / 64) >> (level & 63) & 1;
+}
+
 void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)
 {
 	u->cpus[cid].look = llc + 1;

@@ -23,6 +23,7 @@ pub(crate) struct Spec {
     pub granularity: u32,
     pub slice_ns: u64,
     pub core_probes: u32,
+    pub cpupri: u32,
     pub cpu: *const u32,
     pub core: *const u32,
     pub shard: *const u32,
@@ -106,6 +107,11 @@ extern "C" {
     pub(crate) fn usher_tables_backlog_has(u: *mut Usher, llc: u32) -> bool;
     pub(crate) fn usher_tables_nr_llcs(u: *mut Usher) -> u32;
     pub(crate) fn usher_tables_settled(u: *mut Usher, llc: u32) -> u64;
+    pub(crate) fn usher_tables_level(u: *mut Usher, cid: u32) -> u32;
+    pub(crate) fn usher_tables_at_level(u: *mut Usher, shard: u32, level: u32) -> u64;
+    pub(crate) fn usher_tables_level_offset(u: *mut Usher, shard: u32, level: u32) -> u64;
+    pub(crate) fn usher_tables_present(u: *mut Usher, shard: u32, level: u32) -> bool;
+    pub(crate) fn usher_tables_node_level(u: *mut Usher, node: u32, level: u32) -> bool;
     pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
     pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
@@ -173,6 +179,9 @@ environments! {
         (*mut Usher, *const Query, u32) -> i32;
     idle_set_node = usher_native_idle_set_node | usher_traced_idle_set_node:
         (*mut Usher, u32, bool, *mut u64) -> i32;
+    cpupri_set = usher_native_cpupri_set | usher_traced_cpupri_set: (*mut Usher, u32, u32);
+    cpupri_find = usher_native_cpupri_find | usher_traced_cpupri_find:
+        (*mut Usher, *const Query, u32, *mut u32) -> i32;
 }
 
 #[cfg(test)]

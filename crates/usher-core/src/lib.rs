@@ -34,6 +34,7 @@ pub mod bench;
 mod block;
 mod ffi;
 mod kinds;
+mod levels;
 pub mod model;
 mod placement;
 mod request;
@@ -46,6 +47,7 @@ mod trace;
 pub const MAX_CIDS: usize = 4096;
 
 pub use kinds::{Event, Granularity, PickError, Reason, UnknownName, Wake};
+pub use levels::{Level, LevelQuery};
 pub use placement::{build_into, bytes_needed, Core, Foreign};
 pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};
 pub use set::CidSet;

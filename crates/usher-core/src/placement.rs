@@ -19,14 +19,16 @@ use crate::trace::Access;
 /// The host's duties are those of `core/src/idle.c` and `core/src/queue.c`: it reports idle transitions,
 /// keeps the queues themselves and tells their lengths by [`Core::set_queued`].
 pub struct Core {
-    u: *mut ffi::Usher,
-    api: &'static ffi::Api,
+    pub(crate) u: *mut ffi::Usher,
+    pub(crate) api: &'static ffi::Api,
     host: *mut ffi::Host,
     nr_cids: u32,
     nr_llcs: u32,
     nr_nodes: u32,
     nr_shards: u32,
     traced: bool,
+    /// Whether there is a CPU priority map.
+    pub(crate) cpupri: bool,
     /// What `u` points into.
     _tables: Block,
     /// What `host` points into: the struct, the queue lengths, the log.
@@ -36,9 +38,11 @@ pub struct Core {
 // SAFETY: all pointers point into blocks that move with it, and nobody else has them.
 unsafe impl Send for Core {}
 
-/// Entries the log has room for: several times what one call on the largest machine can produce.
-fn log_capacity(tables: &Tables) -> usize {
-    4096 + 64 * (tables.nr_shards() + tables.nr_llcs() + tables.nr_nodes())
+/// Entries the log has room for: several times what one call on the largest machine can produce. A search of the CPU
+/// priority map may meet every shard at every level, and take each out of the summaries.
+fn log_capacity(tables: &Tables, settings: &Settings) -> usize {
+    let each = if settings.cpupri { 1024 } else { 64 };
+    4096 + each * (tables.nr_shards() + tables.nr_llcs() + tables.nr_nodes())
 }
 
 impl Core {
@@ -69,7 +73,11 @@ impl Core {
     fn build(tables: &Tables, settings: &Settings, traced: bool) -> Result<Self, BuildError> {
         tables.check(settings)?;
         let spec = tables.spec(settings);
-        let log_entries = if traced { log_capacity(tables) } else { 0 };
+        let log_entries = if traced {
+            log_capacity(tables, settings)
+        } else {
+            0
+        };
         let queued_at = size_of::<ffi::Host>() + size_of::<ffi::Log>();
         let entries_at = queued_at + 8 * tables.nr_llcs();
         let extra = Block::new(entries_at + 8 * log_entries);
@@ -102,6 +110,7 @@ impl Core {
             nr_nodes: spec.nr_nodes,
             nr_shards: spec.nr_shards,
             traced,
+            cpupri: settings.cpupri,
             _tables: block,
             _host: extra,
         })
@@ -135,7 +144,7 @@ impl Core {
     }
 
     #[track_caller]
-    fn cid(&self, cid: Cid) -> u32 {
+    pub(crate) fn cid(&self, cid: Cid) -> u32 {
         assert!(cid.0 < self.nr_cids, "no cid {cid} among {}", self.nr_cids);
         cid.0
     }
@@ -147,7 +156,7 @@ impl Core {
     }
 
     #[track_caller]
-    fn shard(&self, shard: Shard) -> u32 {
+    pub(crate) fn shard(&self, shard: Shard) -> u32 {
         let nr = self.nr_shards;
         assert!(shard.0 < nr, "no shard {shard} among {nr}");
         shard.0

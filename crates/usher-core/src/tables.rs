@@ -51,6 +51,8 @@ pub struct Settings {
     pub slice_ns: u64,
     /// Shards of another LLC looked into for a whole core before any idle thread will do.
     pub core_probes: u32,
+    /// With the CPU priority map: see [`crate::Level`]. Without, its calls panic and it takes no memory.
+    pub cpupri: bool,
 }
 
 impl Default for Settings {
@@ -59,6 +61,7 @@ impl Default for Settings {
             granularity: Granularity::Shard,
             slice_ns: DEFAULT_SLICE_NS,
             core_probes: DEFAULT_CORE_PROBES,
+            cpupri: false,
         }
     }
 }
@@ -326,6 +329,7 @@ impl Tables {
             granularity: settings.granularity as u32,
             slice_ns: settings.slice_ns,
             core_probes: settings.core_probes,
+            cpupri: u32::from(settings.cpupri),
             cpu: self.cpu.as_ptr(),
             core: self.core.as_ptr(),
             shard: self.shard.as_ptr(),

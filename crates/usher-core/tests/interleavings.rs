@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every order in which the core's protocols can run, scenario by scenario. The scenarios and their
-//! properties are in `core/tests/scenarios.h`. The last four are too large for every order: of those, every order in
+//! properties are in `core/tests/scenarios.h` and `levels.h`. The last four are too large for every order: of those, every order in
 //! which actors are interrupted four or five times at most (but for as long as you like); with more
 //! time, `--example check --bound 7` and so on.
 
@@ -73,6 +73,32 @@ fn wake_against_idle() {
 #[test]
 fn clock_against_clock() {
     check("clock_against_clock", 1_000);
+}
+
+// Goal: of the CPU priority map, a CPU whose level rises is found at one of its levels by a search that runs
+// meanwhile, though summaries are stale; and everybody is found once all is at rest.
+#[test]
+fn raise_against_find() {
+    check("raise_against_find", 10_000_000);
+}
+
+// Goal: the same for a search of another node, level by level.
+#[test]
+fn raise_against_find_lowest() {
+    check("raise_against_find_lowest", 100_000);
+}
+
+// Goal: a search that takes a shard and a level out of the summaries loses nobody who comes to that level meanwhile,
+// and names no CPU at a level that it never had.
+#[test]
+fn set_against_retire() {
+    check("set_against_retire", 1_000_000);
+}
+
+// Goal: nor do two such searches at the same time.
+#[test]
+fn retire_against_retire() {
+    check("retire_against_retire", 1_000_000_000);
 }
 
 // Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.

@@ -21,6 +21,8 @@ pub(crate) struct Outcome {
     waits: [u32; CIDS],
     refused: u32,
     endless: u32,
+    found: i32,
+    level: u32,
 }
 
 /// The most actors a scenario may have: `MODEL_ACTORS`.

@@ -48,6 +48,7 @@ impl Machine {
             granularity,
             slice_ns: DEFAULT_SLICE_NS,
             core_probes: random.pick(&[4, 4, 4, 0, 1, 64]),
+            ..Settings::default()
         };
         Self::new(Tables::from(&topo), settings)
     }
