@@ -16,7 +16,7 @@
  * the CPUs of up to 512 cids share a line per level, as in the kernel and in the published proposal,
  * and a shard by itself has all its levels on 13 lines (832 bytes). A shard costs 64 bytes more in
  * tables, a node 24, and for every 64 of its shards 832, and 64 for the levels: at 4,096 CPUs in
- * 256 shards on 8 nodes 236,736 bytes, in 64 shards 65,152.
+ * 256 shards on 8 nodes 236,736 bytes, in 64 shards 64,704.
  */
 #ifndef USHER_BUILD_C
 #define USHER_BUILD_C
