@@ -15,7 +15,7 @@ fn main() {
     for environment in ["native", "traced", "model"] {
         compile(&crate_dir, &core, environment, environment);
     }
-    for shim in ["bench", "bench_hinted"] {
+    for shim in ["bench", "bench_hinted", "bench_cpupri", "masks"] {
         compile(&crate_dir, &core, shim, "native");
     }
 }

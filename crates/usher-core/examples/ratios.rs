@@ -11,6 +11,8 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/levels.rs"]
+mod levels;
 #[path = "../benches/common/steps.rs"]
 mod steps;
 
@@ -283,6 +285,8 @@ fn main() {
     decisions(&mut targets);
     hints(&mut targets);
     contended();
+    levels::alone(&mut targets);
+    levels::contended();
     println!("\n{:<52} {:>6} {:>7}", "target", "worst", "at most");
     let (mut met, mut all) = (0, 0);
     for Target { what, worst, limit } in &targets {

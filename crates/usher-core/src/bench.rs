@@ -27,7 +27,10 @@ use usher_topo::Cid;
 
 use crate::ffi::Usher;
 use crate::kinds::Wake;
+use crate::levels::Level;
+use crate::masks::{CMasks, ComplementMasks};
 use crate::placement::Core;
+use crate::set::CidSet;
 
 /// CPUs that a loop has claimed and not yet released: so many must be idle when it starts.
 pub const BUSY: usize = 4;
@@ -59,6 +62,30 @@ extern "C" {
         rounds: u64,
     ) -> u64;
     fn usher_bench_flags(flags: *mut u64, nr: u32, places: *const CPlaces, rounds: u64) -> u64;
+    fn usher_bench_level_set(u: *mut Usher, p: *const CPlaces, low: u32, high: u32, n: u64) -> u64;
+    fn usher_bench_level_find(
+        u: *mut Usher,
+        places: *const CPlaces,
+        below: u32,
+        flags: u32,
+        rounds: u64,
+    ) -> u64;
+    fn usher_bench_level_both(u: *mut Usher, p: *const CPlaces, low: u32, high: u32, n: u64)
+        -> u64;
+    fn usher_bench_proposal_set(
+        m: *mut CMasks,
+        places: *const CPlaces,
+        low: u32,
+        high: u32,
+        rounds: u64,
+    ) -> u64;
+    fn usher_bench_proposal_find(
+        m: *mut CMasks,
+        places: *const CPlaces,
+        allowed: *const u64,
+        below: u32,
+        rounds: u64,
+    ) -> u64;
     fn usher_bench_masks(
         words: *mut u64,
         nr: u32,
@@ -159,6 +186,8 @@ pub struct Loop<'a> {
     /// Idle CPUs that this loop may count on.
     nr_idle: usize,
     by: Cid,
+    /// The CPUs whose levels it may change, from `by` on; nobody's if the core has no CPU priority map.
+    levels: std::ops::Range<u32>,
     core: PhantomData<&'a mut Core>,
 }
 
@@ -172,20 +201,42 @@ impl<'a> Loop<'a> {
     /// # Panics
     /// A CPU occurs twice or does not exist, or the core is a traced one.
     pub fn split<const N: usize>(core: &'a mut Core, by: [Cid; N]) -> [Self; N] {
+        let loops = Self::split_all(core, &by);
+        let Ok(loops) = loops.try_into() else {
+            unreachable!("a loop per CPU")
+        };
+        loops
+    }
+
+    /// The same for any number. The levels that a loop may change are those of the CPUs from its own up to the next
+    /// loop's.
+    ///
+    /// # Panics
+    /// As for [`Loop::split`].
+    pub fn split_all(core: &'a mut Core, by: &[Cid]) -> Vec<Self> {
         let nr_cids = core.nr_cids();
         for (index, cid) in by.iter().enumerate() {
             assert!(!by[..index].contains(cid) && (cid.0 as usize) < nr_cids);
         }
         let idle = (0..nr_cids as u32).filter(|&cid| core.is_idle(Cid(cid)));
-        let nr_idle = idle.count() / N.max(1);
+        let nr_idle = idle.count() / by.len().max(1);
+        let nr_levels = if core.cpupri { nr_cids as u32 } else { 0 };
         let u = core.native();
-        by.map(|by| Self {
-            u,
-            nr_cids,
-            nr_idle,
-            by,
-            core: PhantomData,
-        })
+        let each = by.iter().map(|&cid| {
+            let behind = by
+                .iter()
+                .map(|other| other.0)
+                .filter(|&other| other > cid.0);
+            Self {
+                u,
+                nr_cids,
+                nr_idle,
+                by: cid,
+                levels: cid.0..behind.min().unwrap_or(nr_levels).min(nr_levels),
+                core: PhantomData,
+            }
+        });
+        each.collect()
     }
 
     fn check(&self, places: &Places) {
@@ -237,5 +288,75 @@ impl<'a> Loop<'a> {
         let (places, wake, hints) = (places.to_c(), wake as u32, hints.bits());
         // SAFETY: as in idle_map().
         unsafe { usher_bench_place_hinted(self.u, &places, self.by.0, wake, hints, rounds) }
+    }
+
+    #[track_caller]
+    fn check_levels(&self, places: &Places) {
+        let own = |cid: &u32| self.levels.contains(cid);
+        assert!(places.0.iter().all(own), "levels of {:?}", self.levels);
+    }
+
+    /// CPUs go from one of two levels of the CPU priority map to the other.
+    ///
+    /// # Panics
+    /// There is no such map, or a place is not one of this loop's CPUs: see [`Loop::split_all`].
+    pub fn set_levels(&mut self, places: &Places, [low, high]: [Level; 2], rounds: u64) -> u64 {
+        self.check_levels(places);
+        let (low, high) = (low.get(), high.get());
+        // SAFETY: as in idle_map(), the core has the map, and nobody else changes the levels of these CPUs.
+        unsafe { usher_bench_level_set(self.u, &places.to_c(), low, high, rounds) }
+    }
+
+    /// Searches for CPUs at lower levels, from the places: nearest, or the lowest level. The sum of what was found.
+    ///
+    /// # Panics
+    /// As for [`Loop::set_levels`].
+    pub fn find_levels(&mut self, places: &Places, below: Level, lowest: bool, rounds: u64) -> u64 {
+        self.check_levels(places);
+        let (below, flags) = (below.get(), u32::from(lowest) << 2);
+        // SAFETY: as in set_levels().
+        unsafe { usher_bench_level_find(self.u, &places.to_c(), below, flags, rounds) }
+    }
+
+    /// Both in turn: a change of level, and a search from there for CPUs below the higher one.
+    ///
+    /// # Panics
+    /// As for [`Loop::set_levels`].
+    pub fn set_and_find(&mut self, places: &Places, [low, high]: [Level; 2], rounds: u64) -> u64 {
+        self.check_levels(places);
+        let (low, high) = (low.get(), high.get());
+        // SAFETY: as in set_levels().
+        unsafe { usher_bench_level_both(self.u, &places.to_c(), low, high, rounds) }
+    }
+}
+
+/// The same loops over the proposal's form.
+impl ComplementMasks {
+    /// As [`Loop::set_levels`].
+    ///
+    /// # Panics
+    /// A place is not on the machine.
+    pub fn set_levels(&mut self, places: &Places, [low, high]: [Level; 2], rounds: u64) -> u64 {
+        places.check(self.nr_cids());
+        let (low, high) = (low.get(), high.get());
+        // SAFETY: the masks are whole and nobody else uses them; the places exist.
+        unsafe { usher_bench_proposal_set(self.as_ptr(), &places.to_c(), low, high, rounds) }
+    }
+
+    /// As [`Loop::find_levels`], always the lowest level.
+    ///
+    /// # Panics
+    /// A place is not on the machine.
+    pub fn find_levels(
+        &mut self,
+        places: &Places,
+        allowed: &CidSet,
+        below: Level,
+        rounds: u64,
+    ) -> u64 {
+        places.check(self.nr_cids());
+        let (allowed, below) = (allowed.as_ptr(), below.get());
+        // SAFETY: as in set_levels().
+        unsafe { usher_bench_proposal_find(self.as_ptr(), &places.to_c(), allowed, below, rounds) }
     }
 }

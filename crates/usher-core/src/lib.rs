@@ -35,6 +35,7 @@ mod block;
 mod ffi;
 mod kinds;
 mod levels;
+mod masks;
 pub mod model;
 mod placement;
 mod request;
@@ -48,6 +49,7 @@ pub const MAX_CIDS: usize = 4096;
 
 pub use kinds::{Event, Granularity, PickError, Reason, UnknownName, Wake};
 pub use levels::{Level, LevelQuery};
+pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign};
 pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};
 pub use set::CidSet;

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use usher_core::bench::{Lines, Places, BUSY};
-use usher_core::{Core, Granularity, Reason, Settings, Tables};
+use usher_core::{Core, Granularity, Level, Reason, Settings, Tables};
 use usher_topo::{synthetic, Cid, Topology};
 
 /// CPUs, and the machine that has them: per node LLCs of whole cores with two threads each.
@@ -63,6 +63,65 @@ pub fn both(rounds: u64, loops: [&mut (dyn FnMut(u64) -> u64 + Send); 2]) -> Dur
         let times = threads.map(|thread| thread.join().expect("the loop does not panic"));
         times[0].max(times[1])
     })
+}
+
+/// The same of any number of threads.
+pub fn all(rounds: u64, loops: Vec<Box<dyn FnMut(u64) -> u64 + Send + '_>>) -> Duration {
+    let barrier = &Barrier::new(loops.len());
+    std::thread::scope(|scope| {
+        let threads = loops.into_iter().map(|mut run| {
+            scope.spawn(move || {
+                barrier.wait();
+                let start = Instant::now();
+                std::hint::black_box(run(rounds));
+                start.elapsed()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let times = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the loop does not panic"));
+        times.max().unwrap_or_default()
+    })
+}
+
+/// Levels between which CPUs change: nothing urgent, and the real-time class's highest priority.
+pub fn levels() -> [Level; 2] {
+    [Level::LOWEST, Level::new(99).expect("a level")]
+}
+
+/// Whom searches of the CPU priority map find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// One CPU of the shard that is searched from.
+    Near,
+    /// The same at level 20, so that a search for the lowest level must ask all nodes for a lower one.
+    Higher,
+    /// One CPU of the last shard: in the last node.
+    Far,
+    None,
+}
+
+/// A machine with a CPU priority map on which everybody is at the higher level but the victim.
+pub fn core_with_levels(topo: &Topology, granularity: Granularity, victim: Victim) -> Core {
+    let settings = Settings {
+        granularity,
+        cpupri: true,
+        ..Settings::default()
+    };
+    let mut core = Core::new(&Tables::from(topo), &settings).expect("the machine is within limits");
+    let [low, high] = levels();
+    let nr = topo.nr_cids() as u32;
+    for cid in 0..nr {
+        core.set_level(Cid(cid), Some(high));
+    }
+    match victim {
+        Victim::Near => core.set_level(Cid(1), Some(low)),
+        Victim::Higher => core.set_level(Cid(1), Level::new(20)),
+        Victim::Far => core.set_level(Cid(nr - 1), Some(low)),
+        Victim::None => {}
+    }
+    core
 }
 
 /// For two threads: 4 nodes of 2 LLCs of 8 cores with 2 threads, every other CPU idle.

@@ -2,7 +2,8 @@
 //! Goal: the CPU priority map keeps the promises of `core/src/cpupri.c` on every machine. Method: more than a
 //! million random operations on random machines, on the core and on a list of levels side by side (`pair.rs`);
 //! every answer is compared, and the whole map with its summaries after every operation (after every 64th on large
-//! machines). What it touches and how it lies in memory is tested in `lines.rs`.
+//! machines). What it touches and how it lies in memory is tested in `lines.rs`, the proposal's form in
+//! `masks.rs`.
 //!
 //! A failure names its case and prints the operations up to it, after taking out all that it happens without:
 //!
@@ -14,6 +15,7 @@ mod lines;
 #[allow(dead_code)] // the other test needs more of it
 #[path = "../reference/machine.rs"]
 mod machine;
+mod masks;
 mod pair;
 #[allow(dead_code)]
 #[path = "../reference/random.rs"]
