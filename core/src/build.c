@@ -292,16 +292,14 @@ static void usher_layout_cpupri(const struct usher_spec *spec, struct usher_bump
 
 	u->leaves = usher_take(bump, spec->nr_shards * sizeof(*u->leaves));
 	u->cpupri_nodes = usher_take(bump, spec->nr_nodes * sizeof(*u->cpupri_nodes));
+	u->cpupri_levels = usher_take(bump, (u64)spec->nr_nodes * USHER_LINE);
 	for (n = 0; n < spec->nr_nodes; n++) {
-		u64 *levels, *present;
+		u64 *present;
 
 		words = (usher_count_in_node(spec, spec->shard, n) + 63) / 64;
-		if (!words)
-			continue;
-		levels = usher_take(bump, USHER_LEVEL_WORDS * sizeof(u64));
 		present = usher_take(bump, USHER_LEVELS * words * sizeof(u64));
 		if (bump->base)
-			usher_fill_cpupri(u, n, levels, present, words);
+			usher_fill_cpupri(u, n, u->cpupri_levels + n * (USHER_LINE / 8), present, words);
 	}
 	for (s = 0; s < spec->nr_shards; s = end) {
 		u64 *domain;

@@ -159,7 +159,7 @@ USHER_FN u32 usher_cpupri_next(struct usher USHER_MEM *u, u64 USHER_MEM *levels,
 	u64 above = ~0ULL << (level & 63);
 	u32 w;
 
-	for (w = level / 64; w < USHER_LEVEL_WORDS; w++) {
+	for (w = level / 64; w < USHER_LEVEL_WORDS && w * 64 < below; w++) {
 		u64 bits = env_read(u, &levels[w]) & above;
 
 		if (bits) {
@@ -232,8 +232,6 @@ USHER_UNIT s32 usher_cpupri_search_node(struct usher USHER_MEM *u USHER_UNIT_MEM
 	struct usher_cpupri_node USHER_MEM *map = &u->cpupri_nodes[index];
 	u32 start = from->shard - u->nodes[from->node].first_shard, i;
 
-	if (!map->words)
-		return USHER_NONE_LOWER;
 	if (start >= node->nr_shards)
 		start %= node->nr_shards;
 	for (i = 0; i <= map->words && env_again(u); i = env_next(u, i)) {
@@ -309,7 +307,7 @@ USHER_FN s32 usher_cpupri_find_nearest(struct usher USHER_MEM *u, struct usher_c
 		u32 n = order[i];
 		u64 USHER_MEM *levels = u->cpupri_nodes[n].levels;
 
-		if (!(s->nodes >> (n & 63) & 1) || !u->cpupri_nodes[n].words)
+		if (!(s->nodes >> (n & 63) & 1))
 			continue;
 		for (level = usher_cpupri_next(u, levels, 0, s->below); level < s->below && env_again(u);
 		     level = usher_cpupri_next(u, levels, level + 1, s->below)) {
@@ -322,18 +320,20 @@ USHER_FN s32 usher_cpupri_find_nearest(struct usher USHER_MEM *u, struct usher_c
 	return USHER_NONE_LOWER;
 }
 
-/* The lowest level from this one on at which somebody of the nodes in reach may be, or s->below. */
+/*
+ * The lowest level from this one on at which somebody of the nodes in reach may be, or s->below. The
+ * own node first, since nobody can be lower than this level; the order of the others is of no
+ * matter.
+ */
 USHER_FN u32 usher_cpupri_lowest(struct usher USHER_MEM *u, struct usher_cpupri_search *s, u32 reach, u32 level)
 {
-	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
-	u32 found = s->below, i;
+	u32 own = u->cids[s->q.from].node, found = s->below, n;
 
-	for (i = 0; i < reach && found > level && env_again(u); i = env_next(u, i)) {
-		u32 n = order[i];
-
-		if (s->nodes >> (n & 63) & 1 && u->cpupri_nodes[n].words)
-			found = usher_cpupri_next(u, u->cpupri_nodes[n].levels, level, found);
-	}
+	if (s->nodes >> (own & 63) & 1)
+		found = usher_cpupri_next(u, u->cpupri_nodes[own].levels, level, found);
+	for (n = 0; n < u->nr_nodes && reach > 1 && found > level && env_again(u); n = env_next(u, n))
+		if (s->nodes >> (n & 63) & 1)
+			found = usher_cpupri_next(u, u->cpupri_levels + n * (USHER_LINE / 8), level, found);
 	return found;
 }
 
@@ -351,7 +351,7 @@ USHER_FN s32 usher_cpupri_find_lowest(struct usher USHER_MEM *u, struct usher_cp
 			u32 n = order[i];
 			struct usher_cpupri_node USHER_MEM *map = &u->cpupri_nodes[n];
 
-			if (s->nodes >> (n & 63) & 1 && map->words &&
+			if (s->nodes >> (n & 63) & 1 &&
 			    env_read(u, map->levels + level / 64) >> (level & 63) & 1) {
 				s32 cid = usher_cpupri_search_node(u, s, n, level);
 

@@ -167,7 +167,7 @@ struct usher_cpupri_leaf {
 	u64 unused[3];
 };
 
-/* Read-only, per node. Nodes without shards have no words. */
+/* Read-only, per node. Nodes without shards have no words in present, and nobody at any level. */
 struct usher_cpupri_node {
 	u64 USHER_MEM *levels;	/* a bit per level: somebody of the node may be there. On a line of its own */
 	u64 USHER_MEM *present; /* level by level a bit per shard: somebody of it may be there */
@@ -210,6 +210,7 @@ struct usher {
 	u64 bytes;	  /* of the whole */
 	struct usher_cpupri_leaf USHER_MEM *leaves; /* NULL: without the CPU priority map */
 	struct usher_cpupri_node USHER_MEM *cpupri_nodes;
+	u64 USHER_MEM *cpupri_levels; /* what their levels point to, a line per node */
 };
 
 /* A set of cids, bit c % 64 of word c / 64. Always this long, so that a bound is a mask. */

@@ -87,7 +87,7 @@ bool usher_tables_node_level(struct usher *u, u32 node, u32 level)
 {
 	struct usher_cpupri_node *map = &u->cpupri_nodes[node];
 
-	return map->words && env_read(u, map->levels + level / 64) >> (level & 63) & 1;
+	return env_read(u, map->levels + level / 64) >> (level & 63) & 1;
 }
 
 void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)

@@ -22,7 +22,8 @@
 //! ```
 //!
 //! A machine is a [`Tables`] of plain arrays, usually made from a [`usher_topo::Topology`]; [`Settings`] say how idle
-//! CPUs are tracked. The environments of `core/env/` are:
+//! CPUs are tracked, and whether there is a CPU priority map ([`Level`]: whom to preempt). The environments of
+//! `core/env/` are:
 //!
 //! | built by | environment | for |
 //! |---|---|---|

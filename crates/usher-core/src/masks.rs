@@ -32,13 +32,21 @@ extern "C" {
     ) -> i32;
 }
 
+/// What a `CMasks` points into.
+struct Arrays {
+    node: Vec<u32>,
+    level: Vec<u32>,
+    count: Vec<u64>,
+    masks: Vec<u64>,
+    cpus: Vec<u64>,
+}
+
 /// A mask per level and node that starts as the complement of the node's CPUs; members are what all masks of a level
 /// have in common. To compare with, and to show what is wrong with it; with one node it is the kernel's map.
 pub struct ComplementMasks {
     masks: CMasks,
     nr_cids: u32,
-    /// What `masks` points into.
-    _arrays: (Vec<u32>, Vec<u32>, Vec<u64>, Vec<u64>, Vec<u64>),
+    _arrays: Arrays,
 }
 
 // SAFETY: the pointers point into vectors that move with it and never grow, and nobody else has them.
@@ -65,23 +73,25 @@ impl ComplementMasks {
         let levels = Level::COUNT as usize;
         // Whole lines, as a kernel allocates masks.
         let nr_words = node.len().div_ceil(64).next_multiple_of(8).min(64);
-        let mut node = node.to_vec();
-        let mut level = vec![0; node.len()];
-        let mut count = vec![0; levels];
-        let mut masks = vec![0; levels * nr_nodes * nr_words];
-        let mut cpus = vec![0; nr_nodes * nr_words];
+        let mut arrays = Arrays {
+            node: node.to_vec(),
+            level: vec![0; node.len()],
+            count: vec![0; levels],
+            masks: vec![0; levels * nr_nodes * nr_words],
+            cpus: vec![0; nr_nodes * nr_words],
+        };
         let mut all = Self {
             masks: CMasks {
                 nr_nodes: nr_nodes as u32,
                 nr_words: nr_words as u32,
-                node: node.as_mut_ptr(),
-                level: level.as_mut_ptr(),
-                count: count.as_mut_ptr(),
-                masks: masks.as_mut_ptr(),
-                cpus: cpus.as_mut_ptr(),
+                node: arrays.node.as_mut_ptr(),
+                level: arrays.level.as_mut_ptr(),
+                count: arrays.count.as_mut_ptr(),
+                masks: arrays.masks.as_mut_ptr(),
+                cpus: arrays.cpus.as_mut_ptr(),
             },
             nr_cids: node.len() as u32,
-            _arrays: (node, level, count, masks, cpus),
+            _arrays: arrays,
         };
         let (known, late): (Vec<u32>, Vec<u32>) =
             (0..all.nr_cids).partition(|&cid| known.contains(Cid(cid)));
@@ -117,7 +127,8 @@ impl ComplementMasks {
         unsafe { usher_proposal_set(&mut self.masks, cid.0, level) }
     }
 
-    /// The lowest level below this one that has allowed CPUs, and all of them: what the proposal says they are.
+    /// The lowest level below this one that has allowed CPUs, and all of them: what the proposal says they are. `allowed`
+    /// names CPUs of the machine only.
     ///
     /// # Panics
     /// There is no such node.

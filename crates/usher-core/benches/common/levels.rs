@@ -120,6 +120,11 @@ pub fn alone(targets: &mut Vec<Target>) {
         Some(1.5),
     );
     target(
+        "lowest victim at level 20, 4,096 CPUs of 16",
+        large[5] / small[5],
+        Some(1.5),
+    );
+    target(
         "lowest victim near by, 4,096 CPUs of 16",
         large[4] / small[4],
         Some(1.5),
