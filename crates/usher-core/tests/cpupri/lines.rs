@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the map touches, and where it lies: the lines are what it is about.
 
+use usher_core::bench::{Loop, Places};
 use usher_core::{
     bytes_needed, AccessKind, CidSet, Core, Granularity, Level, LevelQuery, Settings, Tables,
 };
-use usher_topo::{shape, Cid, Shard, Topology};
+use usher_topo::{shape, Cid, Node, Shard, Topology};
 
 fn level(number: u32) -> Level {
     Level::new(number).expect("a level")
@@ -165,4 +166,36 @@ fn memory_is_what_the_comment_says() {
     assert_eq!(of_map("8n32l8c2t"), 236_736);
     assert_eq!(of_map("8n8l32c2t"), 64_704);
     assert_eq!(of_map("1n1l8c2t"), 64 + 64 + 64 + 832 + 832);
+}
+
+// Goal: on real processors, too, nobody is lost to the summaries and everybody is where its last change of level said.
+// Method: four threads change levels of their own CPUs and search, two of them in one shard, each search clearing what
+// it finds empty; at rest every CPU is at its level only, and named.
+#[test]
+fn threads_lose_nobody() {
+    let mut core = Core::new(&tables("2n2l4c2t"), &settings(Granularity::Node)).expect("in limits");
+    let [low, high] = [level(3), level(99)];
+    for cid in 0..32 {
+        core.set_level(Cid(cid), Some(high));
+    }
+    for round in 0..50u64 {
+        let by = [Cid(0), Cid(1), Cid(8), Cid(24)];
+        let loops = Loop::split(&mut core, by);
+        std::thread::scope(|scope| {
+            for (mut one, by) in loops.into_iter().zip(by) {
+                let width = if by == Cid(0) { 1 } else { 3 };
+                let cids = (0..8u32).map(|i| Cid(by.0 + i % width));
+                let places = Places::new(cids.collect());
+                scope.spawn(move || one.set_and_find(&places, [low, high], 2000 + round % 8));
+            }
+        });
+        for cid in 0..32 {
+            let (shard, at) = (Shard(cid / 8), core.level(Cid(cid)).expect("it has one"));
+            for each in [low, high] {
+                let there = core.bits_at_level(shard, each) >> (cid % 8) & 1 != 0;
+                assert_eq!(there, each == at, "cid {cid} at {each}");
+            }
+            assert!(core.shard_in_level(shard, at) && core.node_in_level(Node(cid / 16), at));
+        }
+    }
 }
