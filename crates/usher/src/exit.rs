@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use usher_lab::LabError;
+use usher_reproduce::ReproduceError;
 use usher_sim::case::MachineError;
 use usher_sim::SimError;
 use usher_topo::TopoError;
@@ -82,6 +83,23 @@ impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         Self {
             code: Code::Other(error.exit_code()),
+            error: error.into(),
+        }
+    }
+}
+
+impl From<ReproduceError> for Failure {
+    fn from(error: ReproduceError) -> Self {
+        let code = match error {
+            ReproduceError::Cache(error) => return error.into(),
+            ReproduceError::Run {
+                error: SimError::Deadlock { .. } | SimError::Violation { .. },
+                ..
+            } => Code::Other(1),
+            _ => Code::WrongUse,
+        };
+        Self {
+            code,
             error: error.into(),
         }
     }

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Writing data to stdout.
+//! Writing data to stdout, and progress to stderr.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar for so many runs on stderr, with the time left; hidden where stderr is no terminal.
+pub fn progress(total: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
+    bar.with_style(style.expect("a fixed template"))
+}
 
 /// A table without frames, to be filled with rows. Columns named in `right` are aligned right.
 pub fn table(header: &[&str], right: &[&str]) -> Table {

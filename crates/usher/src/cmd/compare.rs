@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher compare`: policies side by side, with paired seeds.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use usher_report::stats::{Effect, Summary};
 use usher_report::table::{metric, Text};
@@ -17,7 +16,7 @@ use usher_sim::SimError;
 use super::sim::WhatArgs;
 use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
-use crate::interrupt;
+use crate::{interrupt, out};
 
 /// Compare policies on a simulated machine: medians, effects with 95 % intervals, noise floor
 #[derive(clap::Args, Clone, Debug)]
@@ -141,7 +140,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         headline.get_or_insert_with(|| simulation.headline().clone());
     }
     let headline = headline.expect("there is at least one policy and one point");
-    let bar = progress(cases.len() as u64 * u64::from(args.runs));
+    let bar = out::progress(cases.len() as u64 * u64::from(args.runs));
     let seeds: Vec<u64> = (1..=u64::from(args.runs)).collect();
     let runs = grid::run(&cases, &seeds, false, interrupt::flag(), || bar.inc(1));
     bar.finish_and_clear();
@@ -203,15 +202,6 @@ fn points(sweeps: &[String]) -> Result<Vec<Point>, SimError> {
             .collect();
     }
     Ok(points)
-}
-
-fn progress(total: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
-    bar.with_style(style.expect("a fixed template"))
 }
 
 impl Comparison {

@@ -6,6 +6,7 @@ mod completions;
 mod hint;
 mod lab;
 mod man;
+mod reproduce;
 mod sim;
 mod topo;
 
@@ -30,6 +31,7 @@ enum Command {
     Topo(topo::Args),
     Sim(sim::Args),
     Compare(compare::Args),
+    Reproduce(reproduce::Args),
     Lab(lab::Args),
     Hint(hint::Args),
     #[command(hide = true)]
@@ -44,6 +46,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Topo(args) => topo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Hint(args) => hint::run(&args),
         Command::Completions(args) => completions::run(&args),

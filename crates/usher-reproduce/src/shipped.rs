@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The experiments that come with the program, and how a name becomes an experiment with its table.
+
+use std::path::Path;
+
+use crate::error::{ReproduceError, Result};
+use crate::experiment::Experiment;
+use crate::table::Table;
+
+macro_rules! shipped {
+    ($($key:literal),* $(,)?) => {
+        &[$((
+            $key,
+            include_str!(concat!("../../../data/experiments/", $key, ".toml")),
+            include_str!(concat!("../../../data/published/", $key, ".csv")),
+        )),*]
+    };
+}
+
+/// Key, experiment and table of each.
+const SHIPPED: &[(&str, &str, &str)] = shipped![
+    "llc-idle-mask",
+    "placement-hints",
+    "node-idle-mask",
+    "node-cpupri",
+    "mixed-capacity",
+];
+
+/// The keys of all, in order.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    SHIPPED.iter().map(|(key, ..)| *key)
+}
+
+/// What `name` stands for: `all`, a key, or the path of an experiment file (with a `/` or the ending
+/// `.toml`), each with its table, or with the rows of the table at `published` that are its own.
+///
+/// # Errors
+/// No such experiment, a file that cannot be read or used, a table without a row of the experiment, or with
+/// rows of another one.
+pub fn load(name: &str, published: Option<&str>) -> Result<Vec<(Experiment, Table)>> {
+    let given = published.map(Table::read).transpose()?;
+    if let Some((_, toml, csv)) = SHIPPED.iter().find(|(key, ..)| *key == name) {
+        return Ok(vec![pair(
+            name,
+            toml,
+            || shipped_table(name, csv),
+            given.as_ref(),
+        )?]);
+    }
+    if name == "all" {
+        let of = |(key, toml, csv): &(&str, &str, &str)| {
+            let rows = given.as_ref().map(|table| table.of_source(key));
+            let rows = rows.filter(|table| !table.rows.is_empty());
+            match (&given, &rows) {
+                (Some(_), None) => None,
+                _ => Some(pair(key, toml, || shipped_table(key, csv), rows.as_ref())),
+            }
+        };
+        if let Some(table) = &given {
+            known_sources(table)?;
+        }
+        return SHIPPED.iter().filter_map(of).collect();
+    }
+    if name.contains('/') || name.ends_with(".toml") {
+        let text = std::fs::read_to_string(name).map_err(|source| ReproduceError::Io {
+            path: name.into(),
+            what: "cannot read the experiment",
+            source,
+        })?;
+        let experiment = Experiment::parse(name, &text)?;
+        let beside = Path::new(name).with_file_name(&experiment.table);
+        let table = match given {
+            Some(table) => table,
+            None => Table::read(&beside.to_string_lossy())?,
+        };
+        own(&experiment, &table)?;
+        return Ok(vec![(experiment, table)]);
+    }
+    Err(ReproduceError::NoSuchExperiment {
+        name: name.into(),
+        known: keys().collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn shipped_table(key: &str, csv: &str) -> Result<Table> {
+    Table::parse(&format!("data/published/{key}.csv"), csv)
+}
+
+fn pair(
+    key: &str,
+    toml: &str,
+    table: impl FnOnce() -> Result<Table>,
+    given: Option<&Table>,
+) -> Result<(Experiment, Table)> {
+    let experiment = Experiment::parse(&format!("data/experiments/{key}.toml"), toml)?;
+    let table = given.map_or_else(table, |table| Ok(table.clone()))?;
+    own(&experiment, &table)?;
+    Ok((experiment, table))
+}
+
+/// Refuses rows of another publication.
+fn own(experiment: &Experiment, table: &Table) -> Result<()> {
+    match table.rows.iter().find(|row| row.source != experiment.key) {
+        None => Ok(()),
+        Some(row) => Err(table.wrong(
+            row,
+            format!(
+                "its source is `{}`, but the experiment is `{}`; name that experiment, or take the row out",
+                row.source, experiment.key
+            ),
+        )),
+    }
+}
+
+/// Refuses rows of a publication that no shipped experiment is of.
+fn known_sources(table: &Table) -> Result<()> {
+    match table
+        .rows
+        .iter()
+        .find(|row| !keys().any(|key| key == row.source))
+    {
+        None => Ok(()),
+        Some(row) => {
+            let known = keys().collect::<Vec<_>>().join(", ");
+            Err(table.wrong(
+                row,
+                format!("unknown source `{}`; known: {known}", row.source),
+            ))
+        }
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher reproduce`: published tables beside simulated ones.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use clap::ValueEnum;
+use usher_reproduce::{run, shipped, show, Length, Outcome, Plan, Results};
+
+use crate::exit::{Code, Failure};
+use crate::{interrupt, out};
+
+/// Set published tables of scheduler proposals beside simulated ones
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Example: usher reproduce placement-hints --quick\n\
+                  Finished runs are kept in ~/.cache/usher/reproduce: an interrupted command goes on where it was.")]
+pub struct Args {
+    #[arg(value_name = "NAME|FILE.toml|all", help = "The experiment")]
+    #[arg(long_help = experiment_help())]
+    experiment: String,
+
+    /// The published table, instead of the experiment's own
+    #[arg(long, value_name = "FILE.csv")]
+    published: Option<String>,
+
+    /// Runs per cell, instead of as many as the experiment says
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    runs: Option<u32>,
+
+    /// Fewer and shorter runs: all tables in five minutes on two cores instead of an hour
+    #[arg(long)]
+    quick: bool,
+
+    /// The first seed; the same seeds give the same output, byte for byte
+    #[arg(long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=u64::MAX / 2))]
+    seed: u64,
+
+    /// Runs at a time; one per CPU if not given
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    jobs: Option<u32>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// One object, schema usher-reproduce/1
+    Json,
+}
+
+fn experiment_help() -> String {
+    let keys: Vec<&str> = shipped::keys().collect();
+    format!(
+        "The experiment: one that comes with the program, all of these, or the path of an experiment file \
+         (with a `/` or the ending .toml)\n\nKnown: {}, all",
+        keys.join(", ")
+    )
+}
+
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    let (length, name) = match args.quick {
+        true => (Length::Quick, "quick"),
+        false => (Length::Full, "full"),
+    };
+    let folder = Path::new(&args.experiment).parent();
+    let folder = folder.unwrap_or(Path::new(""));
+    let mut plans = Vec::new();
+    for (experiment, table) in shipped::load(&args.experiment, args.published.as_deref())? {
+        let plan = Plan::new(&experiment, &table, length, args.runs, args.seed, folder);
+        plans.push(plan?);
+    }
+    let results = Results::open()?;
+    let bar = out::progress(run::total(&plans));
+    let jobs = args.jobs.map(|jobs| jobs as usize);
+    let runs = run::run(&plans, &results, jobs, interrupt::flag(), || bar.inc(1));
+    bar.finish_and_clear();
+    let outcome = Outcome::new(name, &plans, &runs?);
+    let mut stdout = anstream::stdout().lock();
+    match args.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut stdout, &outcome)?;
+            writeln!(stdout)?;
+        }
+        Format::Table => show::table(&outcome, &mut stdout)?,
+    }
+    stdout.flush()?;
+    Ok(if outcome.partial {
+        interrupt::INTERRUPTED
+    } else {
+        Code::Fine
+    })
+}
