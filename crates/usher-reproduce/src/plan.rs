@@ -221,6 +221,7 @@ impl<'a> Planner<'a> {
 
     fn row(&mut self, row: &Row) -> Result<PlannedRow> {
         let (benchmark, metric) = self.names_of(row)?;
+        let (params, statistic) = self.parameters(row, benchmark)?;
         let baseline_name = self.baseline_of(metric);
         let base = match metric.change {
             Some(_) => None,
@@ -237,7 +238,6 @@ impl<'a> Planner<'a> {
             self.table
                 .wrong(row, format!("value `{}`: {what}", row.value.middle()))
         })?;
-        let (params, statistic) = self.parameters(row, benchmark)?;
         let ours_higher = metric.better == crate::experiment::Direction::Higher;
         let theirs_higher = match row.better {
             Better::Higher => true,

@@ -31,7 +31,8 @@ struct Job<'a> {
 /// result, from any thread.
 ///
 /// # Errors
-/// The first run, in order of seeds, plans and cells, that failed; the cache cannot be written.
+/// The first run, in order of seeds, plans and cells, that failed; a metric that no run reports; the cache cannot be
+/// written.
 pub fn run(
     plans: &[Plan],
     results: &Results,
@@ -94,7 +95,34 @@ pub fn run(
         let job = &all[index];
         out[job.plan][job.cell][job.seed] = run?;
     }
+    for (plan, runs) in plans.iter().zip(&out) {
+        metrics_exist(plan, runs)?;
+    }
     Ok(out)
+}
+
+/// Which metrics there are is known only of a finished run.
+fn metrics_exist(plan: &Plan, runs: &Runs) -> Result<()> {
+    for row in &plan.rows {
+        let cells = [&row.baseline, &row.variant].map(|ran| ran.as_ref().ok());
+        for cell in cells.into_iter().flatten() {
+            let Some(run) = runs[*cell].iter().flatten().next() else {
+                continue;
+            };
+            if !run.metrics.contains_key(&row.metric) {
+                let names: Vec<&str> = run.metrics.keys().map(String::as_str).collect();
+                let near = usher_sim::error::nearest(&row.metric, &names).join(", ");
+                return Err(ReproduceError::Experiment {
+                    origin: format!("experiment {}", plan.key),
+                    what: format!(
+                        "benchmarks.{}.metrics.{}.ours `{}`: no such metric of workload {}; nearest: {near}",
+                        row.row.benchmark, row.row.metric, row.metric, plan.cells[*cell].case.workload
+                    ),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn run_one(
