@@ -192,6 +192,12 @@ impl Control {
     }
 }
 
+/// How far a row is from its baseline, relative to either: as a noise, just enough to cover no effect.
+pub fn stray(row: &Row, base: &Row) -> f64 {
+    let ratio = row.value.middle() / base.value.middle();
+    (ratio - 1.0).abs().max((1.0 / ratio - 1.0).abs())
+}
+
 /// How often pairs are drawn anew for the interval of a statistic over the runs.
 const RESAMPLES: u64 = 2_000;
 

@@ -204,19 +204,20 @@ impl<'a> Planner<'a> {
         rows.find(|other| other.place() == row.place() && other.variant == variant)
     }
 
-    /// The noise of rows that state none, from the rows that the experiment says should show no effect.
-    fn control(&self) -> Control {
+    /// Whether the experiment says that a row should show no effect.
+    fn is_control(&self, row: &Row) -> bool {
         let Some(noise) = &self.experiment.noise else {
-            return Control::default();
+            return false;
         };
+        noise.variant.as_ref() == Some(&row.variant) || noise.machine.as_ref() == Some(&row.machine)
+    }
+
+    /// The noise of rows that state none, from the rows that should show no effect.
+    fn control(&self) -> Control {
         let baseline = &self.experiment.baseline;
-        let still = |row: &&Row| {
-            let named = noise.variant.as_ref() == Some(&row.variant)
-                || noise.machine.as_ref() == Some(&row.machine);
-            named && row.variant != *baseline
-        };
-        let rows = self.table.rows.iter().filter(still);
-        Control::of(rows.filter_map(|row| Some((row, self.find(row, baseline)?))))
+        let rows = self.table.rows.iter();
+        let still = rows.filter(|row| self.is_control(row) && row.variant != *baseline);
+        Control::of(still.filter_map(|row| Some((row, self.find(row, baseline)?))))
     }
 
     fn row(&mut self, row: &Row) -> Result<PlannedRow> {
@@ -233,7 +234,11 @@ impl<'a> Planner<'a> {
                 self.table.wrong(row, what)
             })?),
         };
-        let control = self.control.noise(&row.benchmark);
+        let mut control = self.control.noise(&row.benchmark);
+        if let (true, Some(base)) = (self.is_control(row), base) {
+            // What such a row shows is noise by definition, however far it strays.
+            control = control.map(|noise| noise.max(effect::stray(row, base)));
+        }
         let published = effect::published(row, base, control).map_err(|what| {
             self.table
                 .wrong(row, format!("value `{}`: {what}", row.value.middle()))

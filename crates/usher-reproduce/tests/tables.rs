@@ -203,6 +203,39 @@ fn shipped_tables_take_unseen_parameters() {
     }
 }
 
+// Goal: rows that should show no effect make the noise of the others, and are noise themselves, however far one
+// strays.
+// Method: two rows of the variant without a hint, one 1 % off and one 9 %; a hint 8 % off.
+#[test]
+fn control_rows_are_noise() {
+    const ROWS: &str =
+        "source,machine,benchmark,metric,better,parameter,variant,value,noise_pct,note\n\
+        placement-hints,zen3-2s,hackbench,time-s,lower,groups=1,tip,1.0000,,\n\
+        placement-hints,zen3-2s,hackbench,time-s,lower,groups=1,no-hint,1.0100,,\n\
+        placement-hints,zen3-2s,hackbench,time-s,lower,groups=2,tip,1.0000,,\n\
+        placement-hints,zen3-2s,hackbench,time-s,lower,groups=2,no-hint,0.9100,,\n\
+        placement-hints,zen3-2s,hackbench,time-s,lower,groups=2,fork-affine,1.0800,,\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.csv");
+    std::fs::write(&path, ROWS).expect("written");
+    let plan = &plans("placement-hints", path.to_str()).expect("a plan")[0];
+    let none: Vec<bool> = plan
+        .rows
+        .iter()
+        .map(|r| r.published.span.covers_none())
+        .collect();
+    assert_eq!(
+        none,
+        [true, true, false],
+        "0.01 and 0.09 are 0.064 together"
+    );
+    let hint = plan.rows[2].published.span;
+    assert!(
+        (0.06..0.08).contains(&(hint.high / hint.effect - 1.0)),
+        "{hint:?}"
+    );
+}
+
 // Goal: a row that an experiment does not know is an error with file, line, row and what is known.
 // Method: one unknown name of each kind, a value the workload refuses, a row without its baseline, and rows
 // of another publication.
