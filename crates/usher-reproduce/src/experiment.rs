@@ -229,6 +229,13 @@ impl Experiment {
                 names(&self.variants)
             )),
         };
+        let machine = |name: &str| match self.machines.contains_key(name) {
+            true => Ok(()),
+            false => Err(format!(
+                "noise.machine `{name}` is no machine; known: {}",
+                names(&self.machines)
+            )),
+        };
         variant("baseline", &self.baseline)?;
         for (name, at) in &self.variants {
             one_of(&format!("variants.{name}"), &at.policy, &at.not_modelled)?;
@@ -244,12 +251,7 @@ impl Experiment {
                 variant: None,
                 machine: Some(name),
             }) => {
-                if !self.machines.contains_key(name) {
-                    return Err(format!(
-                        "noise.machine `{name}` is no machine; known: {}",
-                        names(&self.machines)
-                    ));
-                }
+                machine(name)?;
             }
             Some(_) => return Err("noise: give either `variant` or `machine`".into()),
         }
