@@ -481,7 +481,8 @@ impl Plain<'_> {
             .allowed
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
-        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from);
+        let nobody_waits = self.queued[llc(waker) as usize] == 0;
+        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && nobody_waits;
         let from = if comes { waker } else { from };
         let reason = if from == prev {
             Reason::Queued
