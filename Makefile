@@ -5,7 +5,7 @@
 # make build     the programs, in target/release
 # make bench     the benches of the core
 # make mutants   break the idle map's protocols one line at a time; every one must be caught
-# make overload  64 CPUs with far more to do than they can; only on a host that does nothing else
+# make overload  64 CPUs with far more to do than they can, on a host that does nothing else; not always met yet
 # make lint      formatting and lints
 # make peers     build other sched_ext schedulers to compare with (PEERS="scx_bpfland scx_cosmos")
 # make setup     only install and fetch what the others need

@@ -25,7 +25,7 @@ kill $groups; kill -INT $hogs $forks; wait $hogs $forks
 echo lasted";
 
 #[test]
-#[ignore = "needs a host that does nothing else; make overload"]
+#[ignore = "the bound is missed now and then, and a busy host makes it worse; make overload"]
 fn nobody_waits_long() {
     let scheduler = built("scx_usher").to_string_lossy().into_owned();
     let scheduler: Scheduler = scheduler.parse().expect("a program");

@@ -171,15 +171,9 @@ pub struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     pub fn new(machine: &'a Machine, traced: bool) -> Self {
-        let (tables, settings) = (&machine.tables, &machine.settings);
-        let core = if traced {
-            Core::traced(tables, settings)
-        } else {
-            Core::new(tables, settings)
-        };
         Self {
             machine,
-            core: core.expect("tables of a topology"),
+            core: machine.core(traced),
             levels: vec![None; machine.nr_cids() as usize],
             seen: Seen::default(),
         }

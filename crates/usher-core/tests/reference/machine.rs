@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use usher_core::{Granularity, Settings, Tables, DEFAULT_SLICE_NS};
+use usher_core::{Core, Granularity, Settings, Tables, DEFAULT_SLICE_NS};
 use usher_topo::{CoreType, Cpu, RawCpu, RawNode, RawTopology, Topology};
 
 use crate::random::Random;
@@ -91,6 +91,12 @@ impl Machine {
     /// How many CPUs.
     pub fn nr_cids(&self) -> u32 {
         self.tables.nr_cids() as u32
+    }
+
+    /// A core for it; traced: the simulator's build.
+    pub fn core(&self, traced: bool) -> Core {
+        let build = if traced { Core::traced } else { Core::new };
+        build(&self.tables, &self.settings).expect("tables of a topology")
     }
 
     /// One line for a failure.

@@ -218,15 +218,9 @@ fn cid_set(set: &BTreeSet<u32>) -> CidSet {
 
 impl<'a> Pair<'a> {
     pub fn new(machine: &'a Machine, traced: bool) -> Self {
-        let (tables, settings) = (&machine.tables, &machine.settings);
-        let core = if traced {
-            Core::traced(tables, settings)
-        } else {
-            Core::new(tables, settings)
-        };
         Self {
             machine,
-            core: core.expect("tables of a topology"),
+            core: machine.core(traced),
             plain: Plain::new(machine),
             reasons: [0; Reason::COUNT],
             errors: [0; 4],
