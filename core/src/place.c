@@ -16,8 +16,8 @@
  *  8. An idle core, then any idle CPU, in the node.
  *  9. The same in the other nodes, nearest first.
  * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run. For a sync wakeup the
- *     waker's LLC, if allowed and nobody waits there: a CPU is about to be free, and two who wake each other
- *     come together.
+ *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
+ *     come together. Instead of a long queue a much shorter one, whatever was hinted.
  *
  * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not
  * allowed, the waker's CPU stands in for it, else the first allowed one. Steps 1 to 9 claim the
@@ -264,8 +264,10 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 
 	/* 10. Nobody is idle. */
 	if (r->wake == USHER_WAKE_SYNC && u->cids[r->waker].llc != u->cids[from].llc &&
-	    (!r->allowed || usher_set_has(r->allowed, r->waker)) && !env_queued(u, u->cids[r->waker].llc))
+	    (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
+	    !usher_queue_longer(u, u->cids[r->waker].llc, u->cids[from].llc))
 		from = r->waker;
+	from = usher_queue_shorter(u, r->waker, from, r->allowed);
 	reason = (u32)from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE;
 	return usher_decide(from, reason, false);
 }

@@ -33,6 +33,9 @@
 #include "idle.c"
 
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
+#define USHER_QUEUE_LONG 4		/* tasks waiting per CPU from which on a much shorter queue is looked for, */
+#define USHER_SHORTER_NEAR 4		/* ... this many times shorter in the node, */
+#define USHER_SHORTER_FAR 8		/* ... and in another */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
 #define USHER_VTIME_BIRTH (1ULL << 40)	/* where clocks start, so that nothing runs below zero */
 #define USHER_VTIME_BEHIND_SLICES 16	/* how far behind its queue's clock a task may be, */
@@ -245,6 +248,55 @@ USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 	ours = env_queued(u, c->llc) + 1;
 	theirs = env_queued(u, llc);
 	return theirs * own->nr_cids * 4 > ours * other->nr_cids * times ? (s32)llc : USHER_NONE_IDLE;
+}
+
+/* Whether more tasks wait at llc than at other, for the CPUs each has. */
+USHER_FN bool usher_queue_longer(struct usher USHER_MEM *u, u32 llc, u32 other)
+{
+	return env_queued(u, llc) * u->llcs[other].nr_cids > env_queued(u, other) * u->llcs[llc].nr_cids;
+}
+
+/* The lowest cid of llc in the set (NULL: any), or USHER_NONE_IDLE. */
+USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *set, u32 llc)
+{
+	struct usher_llc USHER_MEM *l = &u->llcs[llc];
+	u32 i;
+
+	if (!set)
+		return l->first_cid;
+	for (i = 0; i < l->nr_shards && env_again(u); i = env_next(u, i)) {
+		struct usher_shard USHER_MEM *shard = &u->shards[l->first_shard + i];
+		u64 bits = usher_set_bits(set, shard);
+
+		if (bits)
+			return shard->base + env_lowest(bits);
+	}
+	return USHER_NONE_IDLE;
+}
+
+/*
+ * In whose LLC's queue a task of the allowed CPUs waits that comes while nobody is idle, if not in that of
+ * from: where many wait there for each CPU, and only a part of that at the LLC whose turn it is by self's
+ * count. Without, a crowd that sleeps where it was born wakes into one queue. Sooner than that it does harm:
+ * tasks that wake each other are parted, and meet again only when nobody moves them. A cid, or from.
+ */
+USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
+				   const struct usher_set USHER_MEM *allowed)
+{
+	u32 llc = u->cids[from].llc, at;
+	struct usher_llc USHER_MEM *own = &u->llcs[llc], *other;
+	u64 ours = env_queued(u, llc), times;
+	s32 cid;
+
+	if (u->nr_llcs == 1 || ours < USHER_QUEUE_LONG * own->nr_cids)
+		return from;
+	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
+	other = &u->llcs[at];
+	times = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
+	if (env_queued(u, at) * own->nr_cids * times >= ours * other->nr_cids)
+		return from;
+	cid = usher_set_in_llc(u, allowed, at);
+	return cid < 0 ? from : (u32)cid;
 }
 
 /* A task of llc's queue was taken by cid. */

@@ -185,7 +185,7 @@ struct usher_cpu {
 	u32 balance_turn; /* counts the looks of usher_balance() */
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
 	u32 level; /* 1 + that in the CPU priority map, 0: none; written by whoever calls usher_cpupri_set() */
-	u32 unused_level;
+	u32 shorter_turn; /* counts the looks of usher_queue_shorter() */
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
 	u64 unused[(8 - (5 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];

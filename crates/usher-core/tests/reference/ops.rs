@@ -133,7 +133,11 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
         3..=5 => Op::Rescue(cid),
         6 | 7 => Op::LookLate(cid, llc),
         8 | 9 => Op::LateLook(cid),
-        10..=12 => Op::SetQueued(llc, u64::from(random.below(3))),
+        10 | 11 => Op::SetQueued(llc, u64::from(random.below(3))),
+        12 => {
+            let cpus = machine.llcs[llc as usize].len() as u32;
+            Op::SetQueued(llc, u64::from(random.below(9 * cpus + 1)))
+        }
         13 | 14 => Op::Fill(llc),
         15..=17 => Op::Retire(llc, cid),
         18 => Op::Walk(cid),

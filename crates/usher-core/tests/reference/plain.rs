@@ -72,6 +72,8 @@ pub struct Plain<'a> {
     /// CPUs whose next turn is the LLC's.
     turned: BTreeSet<u32>,
     pub queued: Vec<u64>,
+    /// Per CPU: how often it looked for a shorter queue.
+    turns: Vec<u32>,
     /// LLCs whose queue was announced and not seen empty since.
     pub announced: BTreeSet<u32>,
     /// Per LLC: hinted tasks that live there.
@@ -88,6 +90,7 @@ impl<'a> Plain<'a> {
             late: BTreeMap::new(),
             turned: BTreeSet::new(),
             queued: vec![0; machine.llcs.len()],
+            turns: vec![0; machine.tables.llc.len()],
             announced: BTreeSet::new(),
             settled: vec![0; machine.llcs.len()],
         }
@@ -356,7 +359,7 @@ impl Plain<'_> {
 
     /// The steps of core/src/place.c. The answers that are all right.
     pub fn place(
-        &self,
+        &mut self,
         wake: Wake,
         prev: u32,
         waker: u32,
@@ -415,7 +418,7 @@ impl Plain<'_> {
     }
 
     fn place_from(
-        &self,
+        &mut self,
         wake: Wake,
         from: u32,
         prev: u32,
@@ -481,15 +484,41 @@ impl Plain<'_> {
             .allowed
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
-        let nobody_waits = self.queued[llc(waker) as usize] == 0;
-        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && nobody_waits;
+        let no_more_wait = self.waiting_per_cpu(llc(waker)) <= self.waiting_per_cpu(llc(from));
+        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && no_more_wait;
         let from = if comes { waker } else { from };
+        let from = self.shorter(waker, from, wanted);
         let reason = if from == prev {
             Reason::Queued
         } else {
             Reason::QueuedElsewhere
         };
         vec![Answer::waits(reason, from)]
+    }
+
+    fn waiting_per_cpu(&self, llc: u32) -> f64 {
+        self.queued[llc as usize] as f64 / self.machine.llcs[llc as usize].len() as f64
+    }
+
+    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one.
+    fn shorter(&mut self, waker: u32, from: u32, wanted: &Wanted) -> u32 {
+        let llcs = &self.machine.llcs;
+        let own = self.machine.tables.llc[from as usize] as usize;
+        if llcs.len() == 1 || self.waiting_per_cpu(own as u32) < 4.0 {
+            return from;
+        }
+        let turn = self.turns[waker as usize] as usize;
+        self.turns[waker as usize] += 1;
+        let per_cpu = |llc: usize| self.waiting_per_cpu(llc as u32);
+        let mut others = (own + 1..llcs.len()).chain(0..own);
+        let other = others.nth(turn % (llcs.len() - 1)).expect("two LLCs");
+        let may = |cid: &u32| wanted.allowed.as_ref().is_none_or(|set| set.contains(cid));
+        let node = |llc: usize| self.machine.tables.node[llcs[llc].start as usize];
+        let times = if node(other) == node(own) { 4.0 } else { 8.0 };
+        let first = llcs[other].clone().find(may);
+        first
+            .filter(|_| per_cpu(other) * times < per_cpu(own))
+            .unwrap_or(from)
     }
 }
 
