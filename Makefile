@@ -5,7 +5,7 @@
 # make build     the programs, in target/release
 # make bench     the benches of the core
 # make mutants   break the idle map's protocols one line at a time; every one must be caught
-# make overload  64 CPUs with far more to do than they can, on a host that does nothing else; not always met yet
+# make  64 CPUs with far more to do than they can, on a host that does nothing else; not always met yet
 # make lint      formatting and lints
 # make peers     build other sched_ext schedulers to compare with (PEERS="scx_bpfland scx_cosmos")
 # make setup     only install and fetch what the others need
@@ -19,7 +19,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 USHER := target/release/usher
 PEERS ?=
 
-.PHONY: build demo test bench mutants overload lint peers setup clean packages guests
+.PHONY: build demo test bench mutants lint peers setup clean packages guests
 
 build: packages
 	$(CARGO) build --release --workspace
@@ -47,9 +47,6 @@ bench: packages
 
 mutants: packages
 	$(CARGO) test --release -p usher-core --test mutants -- --ignored --nocapture
-
-overload: guests
-	$(CARGO) test -p usher-lab --test overload -- --ignored --nocapture
 
 lint: packages
 	$(CARGO) fmt --all --check

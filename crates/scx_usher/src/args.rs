@@ -34,8 +34,9 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shard_width: u32,
 
-    /// How long a task may wait before the kernel ejects the scheduler, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 5000,
+    /// How long a task may wait before the kernel ejects the scheduler, in milliseconds. The kernel checks every
+    /// half of it, in a kernel thread that waits its turn like others, and ejects for that coming late, too.
+    #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1000..=30_000))]
     pub timeout_ms: u32,
 
