@@ -5,8 +5,8 @@
 # make build     the programs, in target/release
 # make bench     the benches of the core
 # make mutants   break the idle map's protocols one line at a time; every one must be caught
-# make  64 CPUs with far more to do than they can, on a host that does nothing else; not always met yet
 # make lint      formatting and lints
+# make guests-arm64  what guests with strong and weak CPUs need: an emulator, compilers, programs (not for x86 alone)
 # make peers     build other sched_ext schedulers to compare with (PEERS="scx_bpfland scx_cosmos")
 # make setup     only install and fetch what the others need
 # make clean     delete what was built (the cache of kernels stays: ~/.cache/usher)
@@ -19,7 +19,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 USHER := target/release/usher
 PEERS ?=
 
-.PHONY: build demo test bench mutants lint peers setup clean packages guests
+.PHONY: build demo test bench mutants lint peers setup clean packages guests guests-arm64
 
 build: packages
 	$(CARGO) build --release --workspace
@@ -31,6 +31,12 @@ packages:
 # Guest kernels and programs, into the cache; quick when all is there.
 guests: build
 	@$(USHER) lab fetch
+
+# The same for arm64, with usher's own programs built for it.
+guests-arm64: build
+	@scripts/setup arm64
+	@$(USHER) lab fetch --arch arm64
+	@scripts/guests-arm64
 
 setup: packages guests
 

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::arch::Arch;
 use crate::cache::Cache;
 use crate::error::{LabError, Result};
 use crate::tool;
@@ -32,9 +33,9 @@ pub struct Package {
 }
 
 impl Apt {
-    /// A configuration of this name that knows the given suites, with fresh lists (this is what needs
-    /// the network).
-    pub fn open(cache: &Cache, name: &str, suites: &[&str]) -> Result<Self> {
+    /// A configuration of this name that knows the given suites for one architecture, with fresh lists (this is what
+    /// needs the network).
+    pub fn open(cache: &Cache, name: &str, arch: Arch, suites: &[&str]) -> Result<Self> {
         if !Path::new("/usr/bin/apt-get").is_file() {
             return Err(LabError::Missing {
                 what: "guest kernels and programs come as Debian packages, and apt is not here"
@@ -52,6 +53,7 @@ impl Apt {
             create(folder.join(inside))?;
         }
         let at = folder.display();
+        let debian = arch.debian();
         let options = [
             "Dir::Etc::sourcelist=/dev/null".to_string(),
             format!("Dir::Etc::sourceparts={at}/parts"),
@@ -64,6 +66,8 @@ impl Apt {
             "Acquire::Retries=3".to_string(),
             // The cache may be readable for its owner only.
             "APT::Sandbox::User=root".to_string(),
+            format!("APT::Architecture={debian}"),
+            format!("APT::Architectures={debian}"),
         ];
         let options = options
             .into_iter()
@@ -73,7 +77,7 @@ impl Apt {
         let mirror = mirror(cache)?;
         let sources: String = suites
             .iter()
-            .map(|suite| format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} main\n"))
+            .map(|suite| format!("deb [arch={debian} signed-by={KEYRING}] {mirror} {suite} main\n"))
             .collect();
         let file = apt.folder.join("parts/usher.list");
         std::fs::write(&file, sources).map_err(|e| LabError::io(file, "cannot write", e))?;

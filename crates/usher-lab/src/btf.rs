@@ -24,6 +24,25 @@ const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
 
+/// The kernel's own BTF inside a raw image of the kernel (an arm64 `Image`), which has no table of sections.
+///
+/// Looked for by the header's first 12 bytes, which say everything that is fixed in one (magic, version 1, no flags,
+/// 24 bytes of header, types right behind it), and taken only if its parts lie one behind the other and its strings
+/// begin with the empty one, as both must. Of several the largest: the kernel describes thousands of types.
+pub fn find_in(image: &[u8]) -> Option<&[u8]> {
+    const BEGINNING: [u8; 12] = [0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0];
+    let sections = (0..image.len().saturating_sub(BEGINNING.len()))
+        .step_by(4)
+        .filter(|&at| image[at..].starts_with(&BEGINNING))
+        .filter_map(|at| {
+            let field = |index: usize| uint::<4>(image, at + index * 4).map(|v| v as usize);
+            let (types, strings_at, strings) = (field(3)?, field(4)?, field(5)?);
+            let section = image.get(at..at.checked_add(24 + types)?.checked_add(strings)?)?;
+            (strings_at == types && section.get(24 + types) == Some(&0)).then_some(section)
+        });
+    sections.max_by_key(|section| section.len())
+}
+
 /// A parsed `.BTF` section.
 pub struct Btf<'a> {
     types: &'a [u8],
@@ -296,6 +315,24 @@ mod tests {
         assert!(btf.arguments("scx_bpf_nonesuch").is_none());
         assert!(btf.has_struct("task_struct") && !btf.has_struct("sched_ext_ops"));
         assert_eq!(btf.functions_named("scx_"), ["scx_bpf_select"]);
+    }
+
+    /// Goal: the kernel's BTF is found in a raw image, and what only looks like it is not taken. Method: a section
+    /// between others: one whose strings lie elsewhere, one that is cut off, a smaller one.
+    #[test]
+    fn sections_are_found_in_raw_images() {
+        let wanted = section("scx_bpf_select_with_a_long_name", "p", "task_struct");
+        let mut apart = wanted.repeat(2);
+        apart[16] ^= 4;
+        let small = section("f", "p", "s");
+        let mut image = vec![0; 64];
+        for part in [&apart, &small, &wanted, &small] {
+            image.extend(part);
+            image.resize(image.len().next_multiple_of(8), 0xff);
+        }
+        image.extend(&wanted.repeat(3)[..wanted.len() - 1]);
+        assert_eq!(find_in(&image), Some(&wanted[..]));
+        assert_eq!(find_in(&image[..64]), None);
     }
 
     /// Goal: damaged sections are errors or harmless, never a panic. Method: every cut and every byte

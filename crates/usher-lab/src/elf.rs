@@ -64,6 +64,11 @@ impl<'a> Elf<'a> {
         Some(Elf { bytes, sections })
     }
 
+    /// The instruction set, as the ABI numbers them.
+    pub fn machine(&self) -> Option<u16> {
+        Some(uint::<2>(self.bytes, 0x12)? as u16)
+    }
+
     /// The contents of the section of this name.
     pub fn section(&self, name: &str) -> Option<&'a [u8]> {
         let names = self.sections.get(uint::<2>(self.bytes, 0x3e)? as usize)?;
@@ -135,6 +140,7 @@ mod tests {
         );
         assert!(elf.section(".text").is_some_and(|text| !text.is_empty()));
         assert!(elf.section(".nonesuch").is_none());
+        assert_eq!(elf.machine(), Some(crate::arch::Arch::X86_64.elf_machine()));
     }
 
     /// Goal: no cut or damaged file makes the reader panic. Method: every prefix of the first pages and

@@ -6,44 +6,80 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::apt::{Apt, Package};
+use crate::arch::Arch;
 use crate::cache::{self, Cache};
 use crate::elf::Elf;
 use crate::error::{LabError, Result};
-use crate::image::Plan;
+use crate::image::{programs_folder, Plan};
 use crate::kernel::{self, Kernel, Version};
 
 /// Kernel series that the tests need.
-pub const KERNEL_SERIES: [&str; 2] = ["6.18", "7.0"];
+pub fn kernel_series(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => &["6.18", "7.0"],
+        Arch::Arm64 => &["6.18"],
+    }
+}
 
 /// Suites that carry kernels newer than Debian 12's own.
 const KERNEL_SUITES: [&str; 3] = ["bookworm-backports", "trixie-backports", "sid"];
 
-/// Flavour: small, with everything a virtual machine needs built in.
-const FLAVOUR: &str = "-cloud-amd64";
-
 /// Packages of benchmark programs.
 const PROGRAM_PACKAGES: [&str; 4] = ["rt-tests", "stress-ng", "sysbench", "dbench"];
+
+/// What guests of another architecture need besides, since nothing of this machine runs in them: a shell, the
+/// libraries of our own programs, and what those are linked against when they are built.
+const OTHER_ARCH_PACKAGES: [&str; 7] = [
+    "busybox-static",
+    "libc6",
+    "libgcc-s1",
+    "libelf1",
+    "libelf-dev",
+    "zlib1g",
+    "zlib1g-dev",
+];
+
+/// The packages that guests of an architecture need.
+fn program_packages(arch: Arch) -> Vec<String> {
+    let others: &[&str] = match arch {
+        Arch::X86_64 => &[],
+        Arch::Arm64 => &OTHER_ARCH_PACKAGES,
+    };
+    let all = PROGRAM_PACKAGES.iter().chain(others);
+    all.map(|name| name.to_string()).collect()
+}
 
 /// Where to say what is going on.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
 
 /// Gets a fit kernel of each series; returns them in the order asked for.
-pub fn kernels(cache: &Cache, series: &[&str], say: Say) -> Result<Vec<Kernel>> {
+pub fn kernels(cache: &Cache, arch: Arch, series: &[&str], say: Say) -> Result<Vec<Kernel>> {
     let mut apt = None;
     let mut found = Vec::new();
     for &wanted in series {
-        if let Ok(kernel) = kernel::find(cache, wanted) {
+        if let Ok(kernel) = kernel::find(cache, wanted, arch) {
             found.push(kernel);
             continue;
         }
         if apt.is_none() {
-            say("reading the package lists of newer suites (private to usher)");
-            apt = Some(Apt::open(cache, "kernels", &KERNEL_SUITES)?);
+            say(&format!(
+                "reading the package lists of newer suites for {arch} (private to usher)"
+            ));
+            let name = apt_name("kernels", arch);
+            apt = Some(Apt::open(cache, &name, arch, &KERNEL_SUITES)?);
         }
         let apt = apt.as_ref().expect("set above");
-        found.push(fetch_kernel(cache, apt, wanted, say)?);
+        found.push(fetch_kernel(cache, apt, arch, wanted, say)?);
     }
     Ok(found)
+}
+
+/// The name of a private apt configuration. Each architecture has its own, so that lists do not replace each other.
+fn apt_name(what: &str, arch: Arch) -> String {
+    match arch {
+        Arch::X86_64 => what.into(),
+        Arch::Arm64 => format!("{what}-{arch}"),
+    }
 }
 
 /// The packages of one kernel release.
@@ -56,13 +92,13 @@ struct Candidate {
     config: Option<String>,
 }
 
-fn fetch_kernel(cache: &Cache, apt: &Apt, series: &str, say: Say) -> Result<Kernel> {
+fn fetch_kernel(cache: &Cache, apt: &Apt, arch: Arch, series: &str, say: Say) -> Result<Kernel> {
     let names = apt.names("linux-")?;
     let names: Vec<String> = names
         .into_iter()
-        .filter(|name| name.contains(FLAVOUR))
+        .filter(|name| name.contains(arch.kernel_flavour()))
         .collect();
-    let candidates = candidates(&apt.show(&names)?);
+    let candidates = candidates(&apt.show(&names)?, arch);
     let known = kernel::cached(cache)?;
     let wanted = Version::of(series);
     for candidate in candidates
@@ -88,7 +124,10 @@ fn fetch_kernel(cache: &Cache, apt: &Apt, series: &str, say: Say) -> Result<Kern
     }
     let list: Vec<&str> = candidates.iter().map(|c| c.release.as_str()).collect();
     Err(LabError::Missing {
-        what: format!("the mirror has no fit kernel {series} (it has {})", list.join(", ")),
+        what: format!(
+            "the mirror has no fit kernel {series} for {arch} (it has {})",
+            list.join(", ")
+        ),
         remedy: "ask for another series with `usher lab kernels --fetch SERIES`, or name a kernel file with \
                  --kernel"
             .into(),
@@ -96,7 +135,7 @@ fn fetch_kernel(cache: &Cache, apt: &Apt, series: &str, say: Say) -> Result<Kern
 }
 
 /// Puts packages together to kernels, newest first.
-fn candidates(packages: &[Package]) -> Vec<Candidate> {
+fn candidates(packages: &[Package], arch: Arch) -> Vec<Candidate> {
     // Image packages are tens of megabytes; those that only depend on others are a few kilobytes.
     const IMAGE_SIZE_MIN: u64 = 1 << 20;
     let mut images: BTreeMap<(Version, String), &str> = BTreeMap::new();
@@ -111,7 +150,9 @@ fn candidates(packages: &[Package]) -> Vec<Candidate> {
         let Some(release) = release.map(|r| r.strip_suffix("-unsigned").unwrap_or(r)) else {
             continue;
         };
-        if !release.ends_with(FLAVOUR) || !release.starts_with(|c: char| c.is_ascii_digit()) {
+        if !release.ends_with(arch.kernel_flavour())
+            || !release.starts_with(|c: char| c.is_ascii_digit())
+        {
             continue;
         }
         // Any of them will do: signed and unsigned images unpack to the same kernel.
@@ -173,6 +214,7 @@ fn unpack_kernel(cache: &Cache, apt: &Apt, candidate: &Candidate) -> Result<Kern
             None => kernel::cached(cache)?
                 .into_iter()
                 .rev()
+                .filter(|kernel| kernel.arch == Arch::of_release(release))
                 .find_map(|kernel| kernel.config),
         };
         kernel::adopt(cache, &image, config.as_deref())
@@ -188,29 +230,41 @@ fn first_file(root: &Path, inside: &[String]) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// True when the programs of an architecture are in the cache.
+pub fn has_programs(cache: &Cache, arch: Arch) -> bool {
+    std::fs::read_to_string(programs_marker(cache, arch))
+        .is_ok_and(|text| text == programs_marker_text(arch))
+}
+
+fn programs_marker(cache: &Cache, arch: Arch) -> PathBuf {
+    programs_folder(cache, arch).join("complete")
+}
+
+fn programs_marker_text(arch: Arch) -> String {
+    format!("{}\n", program_packages(arch).join(" "))
+}
+
 /// Gets the benchmark programs and the libraries that this machine does not have.
-pub fn programs(cache: &Cache, say: Say) -> Result<()> {
-    let marker = cache.path("programs/complete");
-    let contents = format!("{}\n", PROGRAM_PACKAGES.join(" "));
-    if std::fs::read_to_string(&marker).is_ok_and(|text| text == contents) {
+pub fn programs(cache: &Cache, arch: Arch, say: Say) -> Result<()> {
+    if has_programs(cache, arch) {
         return Ok(());
     }
     let suite = debian_codename()?;
-    say("reading the package lists for guest programs (private to usher)");
-    let apt = Apt::open(cache, "programs", &[&suite])?;
-    let root = cache.path("programs/root");
-    let mut packages: Vec<String> = PROGRAM_PACKAGES
-        .iter()
-        .map(|name| name.to_string())
-        .collect();
+    say(&format!(
+        "reading the package lists for {arch} guest programs (private to usher)"
+    ));
+    let apt = Apt::open(cache, &apt_name("programs", arch), arch, &[&suite])?;
+    let root = programs_folder(cache, arch).join("root");
+    let mut packages = program_packages(arch);
     let mut wanted = packages.clone();
     // Each round brings libraries that the last one's programs and libraries name; chains are short.
     for _ in 0..12 {
         say(&format!("guest programs: downloading {}", wanted.join(" ")));
         apt.unpack(&wanted, &root)?;
-        let missing = missing_libraries(cache, &root)?;
+        let missing = missing_libraries(cache, arch, &root)?;
         if missing.is_empty() {
-            return cache::write_atomically(&marker, contents.as_bytes());
+            let text = programs_marker_text(arch);
+            return cache::write_atomically(&programs_marker(cache, arch), text.as_bytes());
         }
         wanted = providers(&missing, &apt.show(&packages)?, &packages);
         if wanted.is_empty() {
@@ -221,15 +275,15 @@ pub fn programs(cache: &Cache, say: Say) -> Result<()> {
     Err(LabError::Missing {
         what: format!(
             "no package provides {} for the guest's programs",
-            missing_libraries(cache, &root)?.join(", ")
+            missing_libraries(cache, arch, &root)?.join(", ")
         ),
         remedy: "install those libraries on this machine and try again".into(),
     })
 }
 
 /// The libraries that the programs under `root` need and that are neither there nor on this machine.
-fn missing_libraries(cache: &Cache, root: &Path) -> Result<Vec<String>> {
-    let plan = Plan::new(cache);
+fn missing_libraries(cache: &Cache, arch: Arch, root: &Path) -> Result<Vec<String>> {
+    let plan = Plan::new(cache, arch);
     let mut queue = Vec::new();
     for folder in ["usr/bin", "usr/sbin"] {
         if let Ok(entries) = std::fs::read_dir(root.join(folder)) {
@@ -347,8 +401,9 @@ mod tests {
             package("linux-base-7.3.4+deb13-cloud-amd64", 4000, &[]),
             package("linux-image-cloud-amd64", 1000, &[]),
             package("linux-headers-7.3.4+deb13-cloud-amd64", big, &[]),
+            package("linux-image-6.18.15+deb13-cloud-arm64", big, &[]),
         ];
-        let found = candidates(&list);
+        let found = candidates(&list, Arch::X86_64);
         let names: Vec<&str> = found.iter().map(|c| c.image.as_str()).collect();
         assert_eq!(
             names,
@@ -364,6 +419,9 @@ mod tests {
             Some("linux-base-7.3.4+deb13-cloud-amd64")
         );
         assert_eq!(found[1].config, None);
+        let found = candidates(&list, Arch::Arm64);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].release, "6.18.15+deb13-cloud-arm64");
     }
 
     /// Goal: missing libraries lead to the packages that have them. Method: names that fit, then one that

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::arch::Arch;
 use crate::cache::{self, Cache, Fnv};
 use crate::cpio::Archive;
 use crate::elf::Elf;
@@ -17,15 +18,23 @@ use crate::error::{LabError, Result};
 use crate::tool;
 
 /// Where libraries lie on Debian, below a root.
-const LIBRARY_FOLDERS: [&str; 4] = [
-    "lib/x86_64-linux-gnu",
-    "usr/lib/x86_64-linux-gnu",
-    "lib64",
-    "usr/lib",
-];
+fn library_folders(arch: Arch) -> [String; 4] {
+    let own = arch.library_folder();
+    [
+        format!("lib/{own}"),
+        format!("usr/lib/{own}"),
+        "lib64".into(),
+        "usr/lib".into(),
+    ]
+}
 
-/// Where libraries are put in the guest.
-const GUEST_LIBRARIES: &str = "/lib/x86_64-linux-gnu";
+/// The folder of the cache with the programs that the set-up fetched for guests; the programs are below its `root`.
+pub fn programs_folder(cache: &Cache, arch: Arch) -> PathBuf {
+    cache.path(match arch {
+        Arch::X86_64 => "programs",
+        Arch::Arm64 => "programs-arm64",
+    })
+}
 
 /// Where the guest looks for programs.
 const PROGRAM_FOLDERS: [&str; 6] = [
@@ -64,23 +73,36 @@ enum Node {
 /// A list of files for a guest, with the libraries that its programs need.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// What its programs are made for.
+    arch: Arch,
     nodes: BTreeMap<String, Node>,
     /// Where programs and libraries are looked for, first match first.
     roots: Vec<PathBuf>,
 }
 
 impl Plan {
-    /// An empty plan that looks for files in the cache's programs first, then on this machine.
-    pub fn new(cache: &Cache) -> Self {
+    /// An empty plan that looks for files in the cache's programs first, then on this machine if its programs run
+    /// in such a guest.
+    pub fn new(cache: &Cache, arch: Arch) -> Self {
+        let mut roots = vec![programs_folder(cache, arch).join("root")];
+        if arch == Arch::X86_64 {
+            roots.push("/".into());
+        }
         Plan {
+            arch,
             nodes: BTreeMap::new(),
-            roots: vec![cache.path("programs/root"), PathBuf::from("/")],
+            roots,
         }
     }
 
+    /// What its programs are made for.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
     /// The part that every guest has.
-    pub fn base(cache: &Cache, agent: &Path) -> Result<Self> {
-        let mut plan = Plan::new(cache);
+    pub fn base(cache: &Cache, arch: Arch, agent: &Path) -> Result<Self> {
+        let mut plan = Plan::new(cache, arch);
         for folder in ["/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/mnt"] {
             plan.nodes.insert(folder.into(), Node::Folder);
         }
@@ -91,7 +113,7 @@ impl Plan {
         for (path, text) in ETC {
             plan.bytes(path, 0o644, text.as_bytes());
         }
-        plan.program(&stripped(cache, agent)?, "/init")?;
+        plan.program(&stripped(cache, arch, agent)?, "/init")?;
         plan.busybox()?;
         for (name, path) in plan.cached_programs()? {
             plan.program(&path, &format!("/usr/bin/{name}"))?;
@@ -134,9 +156,18 @@ impl Plan {
             let Some(elf) = Elf::parse(&bytes) else {
                 continue;
             };
+            if elf.machine() != Some(self.arch.elf_machine()) {
+                return Err(LabError::bad_file(
+                    &path,
+                    format!(
+                        "not a program for {}, which this shape's guests are",
+                        self.arch
+                    ),
+                ));
+            }
             if let Some(loader) = elf.interpreter() {
                 let host = self.locate(loader.trim_start_matches('/')).ok_or_else(|| {
-                    LabError::bad_file(&path, format!("its loader {loader} is not on this machine"))
+                    LabError::bad_file(&path, format!("its loader {loader} is not there"))
                 })?;
                 self.host_file(&host, loader);
             }
@@ -146,12 +177,19 @@ impl Plan {
                 }
                 let library = self.library(name).ok_or_else(|| LabError::Missing {
                     what: format!(
-                        "{}: the library {name} is not on this machine",
-                        path.display()
+                        "{}: the library {name} for {} is not there",
+                        path.display(),
+                        self.arch
                     ),
-                    remedy: "install the package that has it, or run `make setup`".into(),
+                    remedy: match self.arch {
+                        Arch::X86_64 => {
+                            "install the package that has it, or run `make setup`".into()
+                        }
+                        arch => format!("run `{}`", arch.setup()),
+                    },
                 })?;
-                self.host_file(&library, &format!("{GUEST_LIBRARIES}/{name}"));
+                let folder = self.arch.library_folder();
+                self.host_file(&library, &format!("/lib/{folder}/{name}"));
                 queue.push(library);
             }
         }
@@ -160,7 +198,7 @@ impl Plan {
 
     /// Where a library would be taken from, `None` when it is nowhere.
     pub fn library(&self, name: &str) -> Option<PathBuf> {
-        LIBRARY_FOLDERS
+        library_folders(self.arch)
             .iter()
             .find_map(|folder| self.locate(&format!("{folder}/{name}")))
     }
@@ -235,17 +273,20 @@ impl Plan {
 
     fn busybox(&mut self) -> Result<()> {
         let missing = || LabError::Missing {
-            what: "no busybox for the guest".into(),
-            remedy: "run `make setup` (package busybox-static)".into(),
+            what: format!("no busybox for {} guests", self.arch),
+            remedy: format!("run `{}` (package busybox-static)", self.arch.setup()),
         };
         let host = self.find_program("busybox").ok_or_else(missing)?;
-        let list = tool::output(&host.to_string_lossy(), &["--list"])?;
+        let applets = applets(&cache::read(&host)?).ok_or_else(|| {
+            LabError::bad_file(
+                &host,
+                "no list of applets in it: not a busybox that the lab knows",
+            )
+        })?;
         self.program(&host, "/bin/busybox")?;
-        for applet in String::from_utf8_lossy(&list).lines() {
+        for applet in applets.iter().filter(|applet| *applet != "busybox") {
             let path = format!("/bin/{applet}");
-            if applet != "busybox" {
-                self.nodes.insert(path, Node::Symlink("busybox".into()));
-            }
+            self.nodes.insert(path, Node::Symlink("busybox".into()));
         }
         Ok(())
     }
@@ -271,10 +312,24 @@ impl Plan {
     }
 }
 
+/// The names of a busybox program's applets, read off it, since one for another architecture does not run here: they
+/// stand in it one after the other in alphabetical order, from `[` to the empty name.
+fn applets(program: &[u8]) -> Option<Vec<String>> {
+    const BEGINNING: &[u8] = b"\0[\0[[\0";
+    let start = program
+        .windows(BEGINNING.len())
+        .position(|window| window == BEGINNING)?;
+    let names = program[start + 1..].split(|&byte| byte == 0);
+    names
+        .take_while(|name| !name.is_empty())
+        .map(|name| String::from_utf8(name.to_vec()).ok())
+        .collect()
+}
+
 /// A copy of a program without its debugging information, from the cache. Every byte of an image is
 /// unpacked by the emulated kernel at every boot, and nobody debugs in the guest. Without a `strip`
 /// program (package binutils) it is the program itself.
-pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
+pub fn stripped(cache: &Cache, arch: Arch, program: &Path) -> Result<PathBuf> {
     let bytes = cache::read(program)?;
     let has_debug = Elf::parse(&bytes).is_some_and(|elf| elf.section(".debug_info").is_some());
     if !has_debug {
@@ -288,7 +343,11 @@ pub fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder).map_err(|e| LabError::io(&folder, "cannot create", e))?;
     let partial = cache::partial(&path);
     let arguments = [Path::new("-o"), &partial, program];
-    if tool::output("strip", &arguments).is_err() {
+    let strip = match arch {
+        Arch::X86_64 => "strip",
+        Arch::Arm64 => "aarch64-linux-gnu-strip",
+    };
+    if tool::output(strip, &arguments).is_err() {
         return Ok(program.to_path_buf());
     }
     std::fs::rename(&partial, &path).map_err(|e| LabError::io(&path, "cannot rename", e))?;
@@ -331,6 +390,45 @@ fn prune(folder: &Path, kept: usize) {
 mod tests {
     use super::*;
     use std::time::{Duration, SystemTime};
+
+    /// Goal: applets read off a busybox are those that it lists itself. Method: this machine's, asked. Catches: names
+    /// of other tables, a list cut short.
+    #[test]
+    fn applets_are_those_of_the_program() {
+        let busybox = Path::new("/bin/busybox");
+        let listed = tool::output("/bin/busybox", &["--list"]).unwrap();
+        let mut listed: Vec<String> = String::from_utf8(listed)
+            .unwrap()
+            .lines()
+            .map(str::to_string)
+            .collect();
+        let mut read = applets(&cache::read(busybox).unwrap()).unwrap();
+        listed.sort();
+        read.sort();
+        assert_eq!(read, listed);
+        assert_eq!(applets(b"\0[\0"), None);
+    }
+
+    /// Goal: a program of another architecture is refused, by a line that names it. Method: this machine's own in an
+    /// arm64 plan.
+    #[test]
+    fn programs_of_another_architecture_are_refused() {
+        let cache = Cache::temporary("image-arch-test");
+        let mut plan = Plan::new(&cache, Arch::Arm64);
+        assert!(
+            plan.find_program("true").is_none(),
+            "this machine's own program"
+        );
+        let error = plan
+            .program(Path::new("/bin/true"), "/bin/true")
+            .unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let error = error.to_string();
+        assert!(
+            error.contains("/bin/true: not a program for arm64"),
+            "{error}"
+        );
+    }
 
     /// Goal: what was just asked for is not pruned. Method: the oldest of four files is asked for, and two may stay.
     #[test]

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Guest kernels: found in the cache or given as a file, unpacked to the ELF image that QEMU boots
-//! fastest, and judged by their BTF.
+//! Guest kernels: found in the cache or given as a file, unpacked to the image that QEMU boots fastest, and
+//! judged by their BTF.
 //!
-//! The cache holds one folder per kernel, `kernels/RELEASE/`, with `vmlinux` (ELF), `config` and, once
-//! judged unfit, `refused` (one line that says why, so that the verdict needs no second download).
+//! The cache holds one folder per kernel, `kernels/RELEASE/`, with `vmlinux` (x86-64, ELF) or `Image` (arm64),
+//! `config` and, once judged unfit, `refused` (one line that says why, so that the verdict needs no second download).
 
 use std::path::{Path, PathBuf};
 
-use crate::btf::Btf;
+use crate::arch::Arch;
+use crate::btf::{self, Btf};
 use crate::cache::{self, Cache};
-use crate::elf::Elf;
+use crate::elf::{c_string, uint, Elf};
 use crate::error::{LabError, Result};
 use crate::tool;
 
@@ -18,12 +19,22 @@ use crate::tool;
 pub struct Kernel {
     /// `uname -r` of the kernel, for example `6.18.15+deb13-cloud-amd64`.
     pub release: String,
-    /// The uncompressed ELF image.
-    pub vmlinux: PathBuf,
+    /// What it runs on.
+    pub arch: Arch,
+    /// What the emulator boots: the uncompressed ELF image (x86-64) or the uncompressed `Image` (arm64).
+    pub image: PathBuf,
     /// Its build configuration; libbpf reads it in the guest.
     pub config: Option<PathBuf>,
     /// Why no sched_ext scheduler can load on it, `None` when it is good.
     pub unfit: Option<String>,
+}
+
+/// The name of the image's file in the cache.
+fn image_name(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "vmlinux",
+        Arch::Arm64 => "Image",
+    }
 }
 
 /// A release split for ordering and for matching against what the user asked for.
@@ -61,17 +72,19 @@ pub fn cached(cache: &Cache) -> Result<Vec<Kernel>> {
     };
     for entry in entries.flatten() {
         let release = entry.file_name().to_string_lossy().into_owned();
-        let vmlinux = entry.path().join("vmlinux");
+        let arch = Arch::of_release(&release);
+        let image = entry.path().join(image_name(arch));
         let unfit = std::fs::read_to_string(entry.path().join("refused")).ok();
         // A folder with neither is a download that was interrupted.
-        if release.starts_with('.') || (!vmlinux.is_file() && unfit.is_none()) {
+        if release.starts_with('.') || (!image.is_file() && unfit.is_none()) {
             continue;
         }
         let config = Some(entry.path().join("config")).filter(|path| path.is_file());
         let unfit = unfit.map(|why| why.trim().to_string());
         found.push(Kernel {
             release,
-            vmlinux,
+            arch,
+            image,
             config,
             unfit,
         });
@@ -80,15 +93,29 @@ pub fn cached(cache: &Cache) -> Result<Vec<Kernel>> {
     Ok(found)
 }
 
-/// The kernel that the user means: a series (`6.18`, `7.0`, `6.18.15`), or the path of a bzImage or
-/// vmlinux. The newest fit one of a series is taken.
-pub fn find(cache: &Cache, wanted: &str) -> Result<Kernel> {
+/// The kernel that the user means: a series (`6.18`, `7.0`, `6.18.15`), or the path of an image (see
+/// [`from_file`]). The newest fit one of a series is taken.
+pub fn find(cache: &Cache, wanted: &str, arch: Arch) -> Result<Kernel> {
     if wanted.contains('/') || Path::new(wanted).is_file() {
-        return from_file(cache, Path::new(wanted));
+        let kernel = from_file(cache, Path::new(wanted))?;
+        return match kernel.arch == arch {
+            true => Ok(kernel),
+            false => Err(LabError::Usage {
+                what: "kernel",
+                value: wanted.into(),
+                why: format!(
+                    "it is for {}, and this shape's guests are {arch}",
+                    kernel.arch
+                ),
+            }),
+        };
     }
     let series = Version::of(wanted);
     let known = cached(cache)?;
-    let fit = known.iter().rev().filter(|kernel| kernel.unfit.is_none());
+    let fit = known
+        .iter()
+        .rev()
+        .filter(|kernel| kernel.unfit.is_none() && kernel.arch == arch);
     if let Some(kernel) = fit
         .clone()
         .find(|kernel| kernel.release == wanted || Version::of(&kernel.release).in_series(&series))
@@ -110,33 +137,30 @@ pub fn find(cache: &Cache, wanted: &str) -> Result<Kernel> {
     };
     Err(LabError::Missing {
         what: format!(
-            "no kernel {wanted} in {} (there: {have})",
+            "no kernel {wanted} for {arch} in {} (there: {have})",
             cache.path("kernels").display()
         ),
         remedy: format!(
-            "get it with `usher lab kernels --fetch {wanted}`, or all with `make setup`"
+            "get it with `usher lab kernels --arch {arch} --fetch {wanted}`, or all with `{}`",
+            arch.setup()
         ),
     })
 }
 
-/// A kernel file given by path, bzImage or ELF, unpacked into the cache under its content's hash.
+/// A kernel file given by path, unpacked into the cache under its content's hash: a bzImage or ELF `vmlinux` for
+/// x86-64, an `Image`, plain or packed, for arm64.
 pub fn from_file(cache: &Cache, path: &Path) -> Result<Kernel> {
-    let bytes = cache::read(path)?;
-    let elf = if Elf::parse(&bytes).is_some() {
-        bytes
-    } else {
-        unpack_bzimage(path, &bytes)?
-    };
-    let release = release_of(&elf).ok_or_else(|| {
+    let (arch, image) = unpack(path)?;
+    let release = release_of(&image).ok_or_else(|| {
         LabError::bad_file(
             path,
-            "not a Linux kernel (no version banner in it); give a bzImage or vmlinux",
+            "not a Linux kernel (no version banner in it); give a bzImage, vmlinux or Image",
         )
     })?;
-    let folder = cache.path("kernels-by-path").join(cache::hash_hex(&elf));
-    let vmlinux = folder.join("vmlinux");
-    if !vmlinux.is_file() {
-        cache::write_atomically(&vmlinux, &elf)?;
+    let folder = cache.path("kernels-by-path").join(cache::hash_hex(&image));
+    let unpacked = folder.join(image_name(arch));
+    if !unpacked.is_file() {
+        cache::write_atomically(&unpacked, &image)?;
     }
     let name = format!("config-{release}");
     let beside = path
@@ -148,27 +172,28 @@ pub fn from_file(cache: &Cache, path: &Path) -> Result<Kernel> {
         .find(|candidate| candidate.is_file());
     Ok(Kernel {
         release,
-        vmlinux,
+        arch,
+        image: unpacked,
         config,
-        unfit: unfit(&elf),
+        unfit: unfit(arch, &image),
     })
 }
 
-/// Turns the image of a distribution's package into `vmlinux` and judges it; the result is in the
-/// cache afterwards, good or refused.
+/// Unpacks the image of a distribution's package and judges it; the result is in the cache afterwards,
+/// good or refused.
 pub fn adopt(cache: &Cache, image: &Path, config: Option<&Path>) -> Result<Kernel> {
-    let bytes = cache::read(image)?;
-    let elf = unpack_bzimage(image, &bytes)?;
-    let release = release_of(&elf)
+    let (arch, bytes) = unpack(image)?;
+    let release = release_of(&bytes)
         .ok_or_else(|| LabError::bad_file(image, "no version banner in it: not a Linux kernel"))?;
     let folder = cache.path("kernels").join(&release);
-    let vmlinux = folder.join("vmlinux");
-    let unfit = unfit(&elf);
+    let image = folder.join(image_name(arch));
+    let unfit = unfit(arch, &bytes);
     if let Some(why) = &unfit {
         cache::write_atomically(&folder.join("refused"), format!("{why}\n").as_bytes())?;
         return Ok(Kernel {
             release,
-            vmlinux,
+            arch,
+            image,
             config: None,
             unfit: Some(why.clone()),
         });
@@ -182,18 +207,23 @@ pub fn adopt(cache: &Cache, image: &Path, config: Option<&Path>) -> Result<Kerne
         None => None,
     };
     // Last, because its presence is what makes the folder count.
-    cache::write_atomically(&vmlinux, &elf)?;
+    cache::write_atomically(&image, &bytes)?;
     Ok(Kernel {
         release,
-        vmlinux,
+        arch,
+        image,
         config,
         unfit: None,
     })
 }
 
 /// Why no sched_ext scheduler can load on this kernel, or `None` when it is good.
-fn unfit(elf: &[u8]) -> Option<String> {
-    let Some(section) = Elf::parse(elf).and_then(|elf| elf.section(".BTF")) else {
+fn unfit(arch: Arch, image: &[u8]) -> Option<String> {
+    let section = match arch {
+        Arch::X86_64 => Elf::parse(image).and_then(|elf| elf.section(".BTF")),
+        Arch::Arm64 => btf::find_in(image),
+    };
+    let Some(section) = section else {
         return Some("built without BTF".into());
     };
     let btf = match Btf::parse(section) {
@@ -207,6 +237,61 @@ fn unfit(elf: &[u8]) -> Option<String> {
         .map(|kfunc| format!("broken BTF: {kfunc} shows the argument that only the kernel passes"))
 }
 
+/// What the emulator boots, out of a kernel file of any kind, and what it runs on.
+fn unpack(path: &Path) -> Result<(Arch, Vec<u8>)> {
+    let bytes = cache::read(path)?;
+    if is_arm_image(&bytes) {
+        return Ok((Arch::Arm64, bytes));
+    }
+    if bytes.get(4..8) == Some(b"zimg") || bytes.starts_with(&GZIP) {
+        return Ok((Arch::Arm64, unpack_arm_image(path, &bytes)?));
+    }
+    if Elf::parse(&bytes).is_some() {
+        return Ok((Arch::X86_64, bytes));
+    }
+    Ok((Arch::X86_64, unpack_bzimage(path, &bytes)?))
+}
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Whether this is an arm64 `Image` (the kernel's Documentation/arch/arm64/booting.rst: a magic number at 56).
+fn is_arm_image(bytes: &[u8]) -> bool {
+    bytes.get(56..60) == Some(b"ARM\x64")
+}
+
+/// The arm64 `Image` in a packed file: by gzip, or in a program for EFI that unpacks itself. The latter's header
+/// (drivers/firmware/efi/libstub/zboot-header.S of the kernel) says where the payload lies and who packed it.
+fn unpack_arm_image(path: &Path, bytes: &[u8]) -> Result<Vec<u8>> {
+    let bad = |why: &str| LabError::bad_file(path, format!("not an arm64 kernel ({why})"));
+    let image = if bytes.starts_with(&GZIP) {
+        tool::filter("gzip", &["-dc"], bytes)?
+    } else {
+        let word = |at| uint::<4>(bytes, at).map(|value| value as usize);
+        let (start, length) = word(8)
+            .zip(word(12))
+            .ok_or_else(|| bad("header cut short"))?;
+        let payload = start
+            .checked_add(length)
+            .and_then(|end| bytes.get(start..end));
+        let payload = payload.ok_or_else(|| bad("payload cut short"))?;
+        let program = match c_string(bytes, 24) {
+            Some("gzip") => "gzip",
+            Some("zstd" | "zstd22") => "zstd",
+            Some("xzkern") => "xz",
+            _ => {
+                return Err(bad(
+                    "payload packed by a program that the lab does not know",
+                ))
+            }
+        };
+        tool::filter(program, &["-dc"], payload)?
+    };
+    match is_arm_image(&image) {
+        true => Ok(image),
+        false => Err(bad("what it unpacks to is no Image")),
+    }
+}
+
 /// The ELF image inside a bzImage.
 ///
 /// The boot header tells where the payload lies (Documentation/arch/x86/boot.rst: setup_sects 0x1f1,
@@ -215,7 +300,7 @@ fn unfit(elf: &[u8]) -> Option<String> {
 fn unpack_bzimage(path: &Path, bytes: &[u8]) -> Result<Vec<u8>> {
     let bad = |why: &str| {
         let text =
-            format!("not a kernel ({why}); give a bzImage (vmlinuz) or an ELF vmlinux for x86-64");
+            format!("not a kernel ({why}); give a bzImage (vmlinuz) or an ELF vmlinux for x86-64, an Image for arm64");
         LabError::bad_file(path, text)
     };
     if bytes.get(0x202..0x206) != Some(b"HdrS") {
@@ -260,20 +345,20 @@ fn unpack_bzimage(path: &Path, bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// The release in the kernel's banner, "Linux version RELEASE (...".
-fn release_of(elf: &[u8]) -> Option<String> {
+fn release_of(image: &[u8]) -> Option<String> {
     let marker = b"Linux version ";
     let mut from = 0;
-    while let Some(at) = elf[from..]
+    while let Some(at) = image[from..]
         .windows(marker.len())
         .position(|window| window == marker)
     {
         let start = from + at + marker.len();
         let end = start
-            + elf[start..]
+            + image[start..]
                 .iter()
                 .take(80)
                 .position(|&byte| byte == b' ')?;
-        let release = std::str::from_utf8(&elf[start..end]).ok()?;
+        let release = std::str::from_utf8(&image[start..end]).ok()?;
         // The same words occur in format strings ("%s"), which are not it.
         if release.starts_with(|c: char| c.is_ascii_digit()) {
             return Some(release.to_string());
@@ -319,5 +404,30 @@ mod tests {
         assert!(try_file("header", &header).contains("empty payload"));
         header[0x24c..0x250].copy_from_slice(&[0, 1, 0, 0]);
         assert!(try_file("short", &header).contains("payload cut short"));
+        let mut packed = b"MZ\0\0zimg\x40\0\0\0\x08\0\0\0".to_vec();
+        packed.resize(0x40, 0);
+        packed[24..28].copy_from_slice(b"lzma");
+        assert!(try_file("zimg-short", &packed).contains("payload cut short"));
+        packed.resize(0x48, 0);
+        assert!(try_file("zimg", &packed).contains("does not know"));
+        let text = tool::filter("gzip", &["-c"], b"hello").unwrap();
+        assert!(try_file("text.gz", &text).contains("no Image"));
+    }
+
+    /// Goal: kernels of two architectures lie side by side in the cache, and a shape gets its own. Method: a folder of
+    /// each.
+    #[test]
+    fn kernels_are_told_apart_by_architecture() {
+        let cache = Cache::temporary("kernel-arch-test");
+        for file in ["6.18.5-cloud-amd64/vmlinux", "6.18.15-cloud-arm64/Image"] {
+            cache::write_atomically(&cache.path("kernels").join(file), b"").unwrap();
+        }
+        let found = |arch| find(&cache, "6.18", arch).unwrap().release;
+        assert_eq!(found(Arch::X86_64), "6.18.5-cloud-amd64");
+        assert_eq!(found(Arch::Arm64), "6.18.15-cloud-arm64");
+        let error = find(&cache, "6.18.15", Arch::X86_64).unwrap_err();
+        assert_eq!(error.exit_code(), 3);
+        let error = find(&cache, "7.0", Arch::Arm64).unwrap_err().to_string();
+        assert!(error.contains("make guests-arm64"), "{error}");
     }
 }

@@ -4,19 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use crate::arch::Arch;
 use crate::cache::Cache;
+use crate::cross::{self, own_program, AGENT};
 use crate::error::{LabError, Result};
 use crate::image::{self, Plan};
 use crate::kernel::{self, Kernel};
 use crate::proto::{Frame, Job, SchedulerStart, Step};
 use crate::qemu::{self, Time};
-use crate::quota::{self, Quota};
+use crate::quota::{self, Quotas};
 use crate::runner::{self, BootOptions, Outcome, StepOutcome};
-use crate::scheduler::{beside_this_program, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::shape::Shape;
-
-/// Name of the program that runs as process number 1 in guests.
-const AGENT: &str = "usher-guest";
 
 /// What both commands have in common.
 #[derive(Debug, Clone)]
@@ -29,7 +28,8 @@ pub struct Request {
     pub command: Vec<String>,
     /// Count instructions as time, with this seed.
     pub icount_seed: Option<u64>,
-    /// Give each guest CPU a bandwidth quota on the host.
+    /// Give each guest CPU a bandwidth quota on the host. Unequal CPUs have one in any case: it is what makes the
+    /// weak ones slower.
     pub quota: bool,
     /// Guest seconds after which the command is killed.
     pub timeout_s: u64,
@@ -62,6 +62,20 @@ impl Request {
             stall: None,
             append: String::new(),
         }
+    }
+
+    /// Whether each guest CPU has a bandwidth quota on the host.
+    pub fn has_quotas(&self) -> bool {
+        self.quota || !self.shape.clusters().is_empty()
+    }
+
+    /// The bandwidth quotas of the guest's CPUs, if they have any.
+    pub fn quotas(&self) -> Result<Option<Quotas>> {
+        let host_cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let speeds = self.shape.speeds_permille();
+        self.has_quotas()
+            .then(|| Quotas::for_speeds(&speeds, host_cores))
+            .transpose()
     }
 }
 
@@ -135,7 +149,7 @@ pub fn run(
     say: Say,
     pass_on: &mut dyn FnMut(&Frame),
 ) -> Result<Outcome> {
-    let (mut prepared, mut starts) = Prepared::new(request, std::slice::from_ref(scheduler))?;
+    let (mut prepared, mut starts) = Prepared::new(request, std::slice::from_ref(scheduler), say)?;
     prepared.set_command(&request.command)?;
     let step = prepared.step(starts.remove(0));
     let seed = request.icount_seed;
@@ -154,7 +168,7 @@ pub fn run_steps(
         .iter()
         .map(|(scheduler, _)| scheduler.clone())
         .collect();
-    let (mut prepared, starts) = Prepared::new(request, &schedulers)?;
+    let (mut prepared, starts) = Prepared::new(request, &schedulers, say)?;
     let mut list = Vec::new();
     for ((_, command), start) in steps.iter().zip(starts) {
         prepared.set_command(command)?;
@@ -166,7 +180,7 @@ pub fn run_steps(
 /// Runs the command under each scheduler in turn, so and so often.
 pub fn compare(request: &Request, comparison: &Comparison, say: Say) -> Result<Compared> {
     let begun = std::time::Instant::now();
-    let (mut prepared, starts) = Prepared::new(request, &comparison.schedulers)?;
+    let (mut prepared, starts) = Prepared::new(request, &comparison.schedulers, say)?;
     prepared.set_command(&request.command)?;
     let mut compared = match request.icount_seed {
         None => compare_in_one_boot(&prepared, &starts, comparison, say)?,
@@ -365,30 +379,35 @@ impl Prepared {
     fn new(
         request: &Request,
         schedulers: &[Scheduler],
+        say: Say,
     ) -> Result<(Self, Vec<Option<SchedulerStart>>)> {
+        // What this machine cannot give is said before anything is fetched for it.
+        let options = boot_options(request)?;
         let cache = Cache::open()?;
-        let kernel = kernel::find(&cache, &request.kernel)?;
+        let arch = request.shape.arch();
+        cross::prepare(&cache, arch, &request.kernel, &mut |line| say(line))?;
+        let kernel = kernel::find(&cache, &request.kernel, arch)?;
         if let (Some(why), false) = (&kernel.unfit, schedulers.iter().all(Scheduler::is_kernel)) {
             return Err(LabError::UnfitKernel {
-                path: kernel.vmlinux.clone(),
+                path: kernel.image.clone(),
                 why: why.clone(),
             });
         }
-        let agent = beside_this_program(AGENT).ok_or_else(|| LabError::Missing {
+        let agent = own_program(arch, AGENT).ok_or_else(|| LabError::Missing {
             what: format!("the guest's agent {AGENT} is not beside this program"),
             remedy: "run `make build`".into(),
         })?;
-        let base = Plan::base(&cache, &agent)?;
-        let mut files = Plan::new(&cache);
+        let base = Plan::base(&cache, arch, &agent)?;
+        let mut files = Plan::new(&cache, arch);
         let starts = schedulers
             .iter()
             .map(|scheduler| scheduler.install(&cache, &mut files))
             .collect::<Result<Vec<_>>>()?;
         for copy in &request.copies {
             let path = absolute(copy)?;
-            files.program(&image::stripped(&cache, &path)?, &path.to_string_lossy())?;
+            let program = image::stripped(&cache, arch, &path)?;
+            files.program(&program, &path.to_string_lossy())?;
         }
-        let options = boot_options(request)?;
         let (timeout_s, bpf_stats) = (request.timeout_s, request.bpf_stats);
         let prepared = Prepared {
             cache,
@@ -463,24 +482,30 @@ impl Prepared {
 
 fn boot_options(request: &Request) -> Result<BootOptions> {
     let shape = request.shape.clone();
-    if request.quota && request.icount_seed.is_some() {
-        return Err(LabError::Usage {
-            what: "option",
-            value: "--quota".into(),
-            why: "cannot go with --icount: counted instructions know no host time to share out"
-                .into(),
+    if request.has_quotas() && request.icount_seed.is_some() {
+        let why = "counted instructions know no host time to share out";
+        return Err(match request.quota {
+            true => LabError::Usage {
+                what: "option",
+                value: "--quota".into(),
+                why: format!("cannot go with --icount: {why}"),
+            },
+            false => LabError::Shape {
+                shape: shape.to_string(),
+                why: format!(
+                    "unequal CPUs cannot go with --icount: quotas make the weak ones slower, and {why}"
+                ),
+            },
         });
     }
-    let mut quota = None;
-    if request.quota {
+    let quotas = request.quotas()?;
+    if quotas.is_some() {
         quota::check_available()?;
-        let host_cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        quota = Some(Quota::for_cpus(shape.cpus(), host_cores)?);
     }
-    let time = match (request.icount_seed, request.quota) {
+    let time = match (request.icount_seed, &quotas) {
         (Some(seed), _) => Time::Instructions { seed },
-        (None, true) => Time::MultiThread,
-        (None, false) => Time::SingleThread,
+        (None, Some(_)) => Time::MultiThread,
+        (None, None) => Time::SingleThread,
     };
     let memory_mib = request
         .memory_mib
@@ -489,7 +514,7 @@ fn boot_options(request: &Request) -> Result<BootOptions> {
         shape,
         time,
         memory_mib,
-        quota,
+        quotas,
         stall: request.stall,
         append: request.append.clone(),
     })
@@ -516,7 +541,11 @@ fn install_command(
         value: program.clone(),
         why: why.into(),
     };
-    let guest = if program.contains('/') {
+    let arch = base.arch();
+    let guest = if arch != Arch::X86_64 && base.has_path(program) {
+        // This machine's program of that path would not run there.
+        program.clone()
+    } else if program.contains('/') {
         // A path may also mean one of the guest's own programs, /bin/sh above all.
         match absolute(Path::new(program)) {
             Ok(path) => {
@@ -530,11 +559,14 @@ fn install_command(
     } else if base.has_program(program) {
         program.clone()
     } else {
-        let host = beside_this_program(program)
+        let host = own_program(arch, program)
             .or_else(|| files.find_program(program))
-            .ok_or_else(|| fail("neither among the guest's programs nor on this machine"))?;
+            .ok_or_else(|| match arch {
+                Arch::X86_64 => fail("neither among the guest's programs nor on this machine"),
+                _ => fail("not among the guest's programs, and this machine's are for another architecture"),
+            })?;
         let guest = format!("/usr/local/bin/{program}");
-        files.program(&image::stripped(cache, &host)?, &guest)?;
+        files.program(&image::stripped(cache, arch, &host)?, &guest)?;
         program.clone()
     };
     Ok(std::iter::once(guest)
@@ -583,9 +615,9 @@ mod tests {
     #[test]
     fn commands_are_found_or_refused() {
         let cache = Cache::temporary("lab-test");
-        let mut base = Plan::new(&cache);
+        let mut base = Plan::new(&cache, Arch::X86_64);
         base.bytes("/usr/bin/known", 0o755, b"");
-        let mut files = Plan::new(&cache);
+        let mut files = Plan::new(&cache, Arch::X86_64);
         let mut install = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
             install_command(&cache, &words, &base, &mut files)

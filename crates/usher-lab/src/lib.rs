@@ -14,6 +14,8 @@
 //! | [`fetch`], [`apt`], [`cache`] | kernels and programs from the distribution into usher's own cache folder |
 //! | [`image`], [`cpio`] | the guest's initramfs: busybox, programs with their libraries, the agent |
 //! | [`shape`], [`qemu`], [`quota`] | the emulated machine: nodes, LLCs, cores, threads, and what its time means |
+//! | [`arch`], [`cross`] | guests of another architecture, which unequal CPUs need: what is different, where it comes from |
+//! | [`device_tree`], [`fdt`] | what such a guest's kernel is told of its strong and weak CPUs |
 //! | [`runner`], [`proto`] | boots one guest, watches it, collects its frames; a dead guest is an error |
 //! | [`agent`] | the other side: process number 1 in the guest |
 //! | [`scheduler`], [`metric`] | which schedulers there are; what benchmark programs print |
@@ -23,7 +25,7 @@
 //! - **Emulated time is not speed.** All CPUs of a guest take turns on one host thread
 //!   ([`qemu::Time::SingleThread`]), so times show overhead. Counted instructions
 //!   ([`qemu::Time::Instructions`]) make such ratios repeatable. Only quotas ([`quota`]) make more CPUs mean
-//!   more work done.
+//!   more work done, and some CPUs do less than others.
 //! - **One boot, many runs.** Times differ between boots more than between schedulers, so a comparison
 //!   alternates within a boot, or gives every run a boot of its own that starts in the same state.
 //! - **The guest never hangs the host.** It panics into an error, stalls into an error, and ends with this
@@ -31,11 +33,15 @@
 
 pub mod agent;
 pub mod apt;
+pub mod arch;
 pub mod btf;
 pub mod cache;
 pub mod cpio;
+pub mod cross;
+pub mod device_tree;
 pub mod elf;
 pub mod error;
+pub mod fdt;
 pub mod fetch;
 pub mod image;
 pub mod kernel;

@@ -3,8 +3,9 @@
 //!
 //! In: a [`Job`], as a file in the guest's initramfs. Out: frames on a one-way byte channel, each with a
 //! kind, a length and a checksum, so that a guest that dies in the middle of one is told apart from one
-//! that spoke. The channel is QEMU's debug console: one I/O port, no driver, no interrupt, no buffer in
-//! the guest, so reporting neither depends on the kernel's health nor disturbs counted instructions.
+//! that spoke. In x86-64 guests the channel is QEMU's debug console: one I/O port, no driver, no interrupt, no
+//! buffer in the guest, so reporting neither depends on the kernel's health nor disturbs counted instructions.
+//! An arm64 guest has no such port; there it is a serial port of virtio.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 /// The I/O port of the channel. Not 0x402, where the firmware talks.
 pub const CHANNEL_PORT: u16 = 0x5e9;
+
+/// The name of the virtio port that is the channel in arm64 guests.
+pub const CHANNEL_NAME: &str = "usher";
 
 /// Where the agent finds its job in the guest.
 pub const JOB_PATH: &str = "/usher/job.json";

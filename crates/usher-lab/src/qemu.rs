@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The emulator's command line for a guest of a given shape.
 //!
-//! Each node is a socket and each LLC a die, because that is how the emulated Intel CPU describes its
-//! caches: L3 per die, L2 per core. All of it is software emulation; see [`Time`] for what its time means.
+//! In x86-64 guests each node is a socket and each LLC a die, because that is how the emulated Intel CPU describes
+//! its caches: L3 per die, L2 per core. Guests with unequal CPUs are arm64, and a device tree describes them
+//! ([`crate::device_tree`]). All of it is software emulation; see [`Time`] for what its time means.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::proto::CHANNEL_PORT;
-use crate::shape::Shape;
+use crate::arch::Arch;
+use crate::device_tree;
+use crate::error::{LabError, Result};
+use crate::fdt;
+use crate::proto::{CHANNEL_NAME, CHANNEL_PORT};
+use crate::shape::{Layout, Regular, Shape};
+use crate::tool;
 
-/// The emulator's program.
-pub const PROGRAM: &str = "qemu-system-x86_64";
+/// The arm64 board, made for virtual machines.
+const ARM_BOARD: &str = "virt,gic-version=3";
+
+/// The arm64 CPU: everything that the emulator knows, above all atomic instructions (Arm's LSE), without which the
+/// kernel compiles no atomics on memory that BPF shares with a program. Pointer authentication and vectors of
+/// variable length cost emulation time at every switch and serve nothing here.
+const ARM_CPU: &str = "max,pauth=off,sve=off,sme=off";
 
 /// What time means in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +49,16 @@ pub struct Machine {
     pub time: Time,
     /// Memory in MiB over all nodes, rounded up to [`MEMORY_STEP_MIB`] per node.
     pub memory_mib: u64,
-    /// The kernel's ELF image.
-    pub vmlinux: PathBuf,
+    /// The kernel's image, as [`crate::kernel::Kernel::image`].
+    pub kernel: PathBuf,
     /// The initramfs.
     pub initrd: PathBuf,
     /// Where the kernel's console goes.
     pub console: PathBuf,
     /// Where the agent's frames go.
     pub channel: PathBuf,
+    /// What describes an arm64 guest's CPUs to its kernel; see [`Machine::write_device_tree`].
+    pub device_tree: Option<PathBuf>,
     /// More words for the kernel's command line.
     pub append: String,
 }
@@ -64,8 +77,6 @@ impl Machine {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut list = Arguments(Vec::new());
         list.add("-name", "usher-guest,debug-threads=on");
-        // No -M option that differs between emulator versions: q35 is the newest PC either way.
-        list.add("-M", "q35");
         match self.time {
             Time::SingleThread => list.add("-accel", "tcg,thread=single"),
             Time::MultiThread => list.add("-accel", "tcg,thread=multi"),
@@ -76,13 +87,26 @@ impl Machine {
                 list.add("-rtc", "base=2026-01-01,clock=vm");
             }
         }
-        // The plain `max` model is AMD: one LLC per socket whatever the dies, and no usable TSC.
-        list.add("-cpu", "max,vendor=GenuineIntel");
-        self.topology(&mut list);
-        list.add("-kernel", &self.vmlinux);
+        match &self.shape.layout {
+            Layout::Regular(regular) => {
+                // No -M option that differs between emulator versions: q35 is the newest PC either way.
+                list.add("-M", "q35");
+                // The plain `max` model is AMD: one LLC per socket whatever the dies, and no usable TSC.
+                list.add("-cpu", "max,vendor=GenuineIntel");
+                self.x86_topology(regular, &mut list);
+            }
+            Layout::Unequal(_) => {
+                list.add("-M", ARM_BOARD);
+                self.arm_cpus(&mut list);
+            }
+        }
+        list.add("-kernel", &self.kernel);
         list.add("-initrd", &self.initrd);
         list.add("-append", &self.kernel_command_line());
-        for flag in ["-nodefaults", "-no-user-config", "-no-reboot"] {
+        if let Some(tree) = &self.device_tree {
+            list.add("-dtb", tree);
+        }
+        for flag in BARE {
             list.0.push(flag.into());
         }
         list.add("-display", "none");
@@ -91,21 +115,56 @@ impl Machine {
             "-chardev",
             &path_option("file,id=channel,path=", &self.channel),
         );
-        list.add(
-            "-device",
-            &format!("isa-debugcon,iobase={CHANNEL_PORT:#x},chardev=channel"),
-        );
+        match self.shape.arch() {
+            Arch::X86_64 => list.add(
+                "-device",
+                &format!("isa-debugcon,iobase={CHANNEL_PORT:#x},chardev=channel"),
+            ),
+            Arch::Arm64 => {
+                list.add("-device", "virtio-serial-pci");
+                list.add(
+                    "-device",
+                    &format!("virtserialport,chardev=channel,name={CHANNEL_NAME}"),
+                );
+            }
+        }
         list.0
     }
 
-    fn topology(&self, list: &mut Arguments) {
-        let Shape {
+    /// Writes the device tree for a guest with unequal CPUs: the emulator's own for this machine, with what each CPU
+    /// is worth added.
+    pub fn write_device_tree(&self, path: &Path) -> Result<()> {
+        let mut list = Arguments(Vec::new());
+        list.add("-M", &path_option(&format!("{ARM_BOARD},dumpdtb="), path));
+        self.arm_cpus(&mut list);
+        for flag in BARE {
+            list.0.push(flag.into());
+        }
+        list.add("-display", "none");
+        let emulator = self.shape.arch().emulator();
+        tool::output(emulator, &list.0)?;
+        let bytes = crate::cache::read(path)?;
+        let bad = |why| LabError::bad_file(path, format!("the emulator's device tree: {why}"));
+        let mut tree = fdt::parse(&bytes).map_err(bad)?;
+        device_tree::describe(&mut tree, self.shape.clusters()).map_err(bad)?;
+        std::fs::write(path, fdt::write(&tree))
+            .map_err(|error| LabError::io(path, "cannot write", error))
+    }
+
+    fn arm_cpus(&self, list: &mut Arguments) {
+        list.add("-cpu", ARM_CPU);
+        list.add("-smp", &self.shape.cpus().to_string());
+        list.add("-m", &format!("{}M", self.memory_mib));
+    }
+
+    fn x86_topology(&self, regular: &Regular, list: &mut Arguments) {
+        let Regular {
             nodes,
             llcs,
             cores,
             threads,
             ..
-        } = self.shape;
+        } = *regular;
         let cpus = self.shape.cpus();
         list.add(
             "-smp",
@@ -116,7 +175,7 @@ impl Machine {
             .div_ceil(u64::from(nodes))
             .next_multiple_of(MEMORY_STEP_MIB);
         list.add("-m", &format!("{}M", per_node * u64::from(nodes)));
-        let step = self.shape.cpus_per_node();
+        let step = regular.cpus_per_node();
         for node in 0..nodes {
             list.add(
                 "-object",
@@ -130,7 +189,7 @@ impl Machine {
         }
         for from in 0..nodes {
             for to in (0..nodes).filter(|&to| to != from) {
-                let value = self.shape.distance(from, to);
+                let value = regular.distance(from, to);
                 list.add("-numa", &format!("dist,src={from},dst={to},val={value}"));
             }
         }
@@ -138,13 +197,17 @@ impl Machine {
 
     fn kernel_command_line(&self) -> String {
         let mut words = vec![
-            "console=ttyS0 rdinit=/init panic=-1 oops=panic loglevel=5",
-            // Without these the emulated Intel CPU pays for its mitigations, and calibrating the timer and
-            // the TSC against each other fails at random on a loaded host.
-            "mitigations=off lpj=8000000 no_timer_check tsc=reliable",
+            "rdinit=/init panic=-1 oops=panic loglevel=5",
+            // The emulated CPU would pay for mitigations that it does not need.
+            "mitigations=off",
             // CPUs take turns on few host threads: a CPU that is not run for long is normal here.
             "rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60",
         ];
+        words.push(match self.shape.arch() {
+            // Calibrating the timer and the TSC against each other fails at random on a loaded host.
+            Arch::X86_64 => "console=ttyS0 lpj=8000000 no_timer_check tsc=reliable",
+            Arch::Arm64 => "console=ttyAMA0",
+        });
         if matches!(self.time, Time::Instructions { .. }) {
             words.push("nokaslr");
         }
@@ -154,6 +217,9 @@ impl Machine {
         words.join(" ")
     }
 }
+
+/// No devices but those asked for, no files of the user's, and an end where the guest would start anew.
+const BARE: [&str; 3] = ["-nodefaults", "-no-user-config", "-no-reboot"];
 
 /// An option's argument list.
 struct Arguments(Vec<OsString>);
@@ -180,10 +246,11 @@ mod tests {
             memory_mib: default_memory_mib(&shape),
             shape,
             time,
-            vmlinux: "/k".into(),
+            kernel: "/k".into(),
             initrd: "/i".into(),
             console: "/a,b".into(),
             channel: "/c".into(),
+            device_tree: Some("/d".into()),
             append: "extra".into(),
         };
         let list = machine.arguments();
@@ -213,6 +280,26 @@ mod tests {
             assert!(text.contains(want), "{want} not in {text}");
         }
         assert!(!arguments("4c", Time::SingleThread).contains("dist,"));
+    }
+
+    /// Goal: unequal CPUs are those of an arm64 board with a device tree, and nothing of a PC is left. Method: the
+    /// words for one such shape.
+    #[test]
+    fn unequal_shapes_are_another_machine() {
+        let text = arguments("4b4l", Time::MultiThread);
+        for want in [
+            "-M virt,gic-version=3 ",
+            "-smp 8 ",
+            "-m 1280M",
+            "-dtb /d",
+            "console=ttyAMA0",
+            "virtserialport,chardev=channel",
+        ] {
+            assert!(text.contains(want), "{want} not in {text}");
+        }
+        for other in ["q35", "-numa", "debugcon", "tsc="] {
+            assert!(!text.contains(other), "{other} in {text}");
+        }
     }
 
     /// Goal: counted instructions come with everything that makes them repeatable, and only then.

@@ -3,7 +3,8 @@
 //!
 //! With every guest CPU a host thread, the guest can use no more than the host's cores, so adding CPUs
 //! stops helping there and placement stops mattering. A quota per thread, small enough that all together
-//! stay below the host's cores, makes every guest CPU equally slow and their number count again.
+//! stay below the host's cores, makes every guest CPU equally slow and their number count again. Unequal
+//! quotas make some of them weaker than others: emulated CPUs have no speeds of their own.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,30 +22,40 @@ const PERIOD_MAX_US: u64 = 1_000_000;
 const HOST_SHARE_PERCENT: u64 = 80;
 
 /// Time per period for each guest CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
-    /// Microseconds of every period.
-    pub quota_us: u64,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quotas {
+    /// Microseconds of every period, for each CPU in order of number.
+    pub quota_us: Vec<u64>,
     /// Length of the period in microseconds.
     pub period_us: u64,
 }
 
-impl Quota {
-    /// The largest equal quota for so many guest CPUs on so many host cores.
-    pub fn for_cpus(guest_cpus: u32, host_cores: u32) -> Result<Self> {
-        let (guest, host) = (u64::from(guest_cpus.max(1)), u64::from(host_cores.max(1)));
-        let share_us = |period_us: u64| host * HOST_SHARE_PERCENT * period_us / 100 / guest;
-        let period_us = (QUOTA_MIN_US * guest * 100).div_ceil(host * HOST_SHARE_PERCENT);
+impl Quotas {
+    /// The largest quotas in proportion to these speeds (in thousandths of the fastest) on so many host cores.
+    pub fn for_speeds(speeds_permille: &[u32], host_cores: u32) -> Result<Self> {
+        let host = u64::from(host_cores.max(1));
+        let speeds = || speeds_permille.iter().map(|&speed| u64::from(speed.max(1)));
+        let all: u64 = speeds().sum();
+        let (slowest, fastest) = (speeds().min().unwrap_or(1), speeds().max().unwrap_or(1));
+        let period_us = (QUOTA_MIN_US * all * 100).div_ceil(host * HOST_SHARE_PERCENT * slowest);
+        // A thread cannot use more than one core, however many there are; then the slowest gets its part of one.
+        let period_us = period_us.max((QUOTA_MIN_US * fastest).div_ceil(slowest));
         let period_us = period_us.max(PERIOD_MIN_US);
         if period_us > PERIOD_MAX_US {
             return Err(LabError::Missing {
-                what: format!("{host} host cores are too few for quotas on {guest} guest CPUs"),
-                remedy: "use a smaller shape, or no --quota".into(),
+                what: format!(
+                    "{host} host cores are too few for quotas on {} guest CPUs",
+                    speeds_permille.len()
+                ),
+                remedy: "use a smaller shape, or one of equal CPUs and no --quota".into(),
             });
         }
-        // A thread cannot use more than one core, however many there are.
-        Ok(Quota {
-            quota_us: share_us(period_us).min(period_us),
+        let share_us = |speed: u64| {
+            let of_host = host * HOST_SHARE_PERCENT * period_us * speed / (100 * all);
+            of_host.min(period_us * speed / fastest)
+        };
+        Ok(Quotas {
+            quota_us: speeds().map(share_us).collect(),
             period_us,
         })
     }
@@ -63,20 +74,19 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Puts each CPU thread of the emulator `pid` into a group of its own with this quota.
-    pub fn apply(pid: u32, cpus: u32, quota: Quota) -> Result<Self> {
-        let threads = cpu_threads(pid, cpus)?;
+    /// Puts each CPU thread of the emulator `pid` into a group of its own with its quota.
+    pub fn apply(pid: u32, quotas: &Quotas) -> Result<Self> {
+        let threads = cpu_threads(pid, quotas.quota_us.len())?;
+        let period_us = quotas.period_us;
+        let of_threads = || threads.iter().zip(&quotas.quota_us).enumerate();
         let mut groups = Groups { made: Vec::new() };
         match hierarchy()? {
             Hierarchy::V1(root) => {
                 let parent = groups.make(root.join(format!("usher-{pid}")))?;
-                for (index, thread) in threads.iter().enumerate() {
+                for (index, (thread, quota_us)) in of_threads() {
                     let group = groups.make(parent.join(format!("cpu{index}")))?;
-                    write(
-                        &group.join("cpu.cfs_period_us"),
-                        &quota.period_us.to_string(),
-                    )?;
-                    write(&group.join("cpu.cfs_quota_us"), &quota.quota_us.to_string())?;
+                    write(&group.join("cpu.cfs_period_us"), &period_us.to_string())?;
+                    write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
                     write(&group.join("tasks"), &thread.to_string())?;
                 }
             }
@@ -86,16 +96,13 @@ impl Groups {
                 // The process moves as a whole first; its threads may then be spread over threaded
                 // groups below it.
                 write(&parent.join("cgroup.procs"), &pid.to_string())?;
-                for (index, thread) in threads.iter().enumerate() {
+                for (index, (thread, quota_us)) in of_threads() {
                     let group = groups.make(parent.join(format!("cpu{index}")))?;
                     write(&group.join("cgroup.type"), "threaded")?;
                     if index == 0 {
                         write(&parent.join("cgroup.subtree_control"), "+cpu")?;
                     }
-                    write(
-                        &group.join("cpu.max"),
-                        &format!("{} {}", quota.quota_us, quota.period_us),
-                    )?;
+                    write(&group.join("cpu.max"), &format!("{quota_us} {period_us}"))?;
                     write(&group.join("cgroup.threads"), &thread.to_string())?;
                 }
             }
@@ -122,9 +129,12 @@ impl Drop for Groups {
     }
 }
 
-/// Says early and clearly when this host cannot give quotas.
+/// Says early and clearly when this host cannot give quotas: it has none, or this process may not set them.
 pub fn check_available() -> Result<()> {
-    hierarchy().map(|_| ())
+    let (Hierarchy::V1(root) | Hierarchy::V2(root)) = hierarchy()?;
+    let mut groups = Groups { made: Vec::new() };
+    groups.make(root.join(format!("usher-{}-check", std::process::id())))?;
+    Ok(())
 }
 
 fn hierarchy() -> Result<Hierarchy> {
@@ -138,9 +148,9 @@ fn hierarchy() -> Result<Hierarchy> {
         return Ok(Hierarchy::V2(v2.to_path_buf()));
     }
     Err(LabError::Missing {
-        what: "--quota: this host has no control group controller for CPU bandwidth".into(),
-        remedy: "mount one (`mount -t cgroup2 none /sys/fs/cgroup`, kernel option CONFIG_CFS_BANDWIDTH), or \
-                 run without --quota"
+        what: "quotas for the guest's CPUs: this host has no control group controller for CPU bandwidth".into(),
+        remedy: "mount one (`mount -t cgroup2 none /sys/fs/cgroup`, kernel option CONFIG_CFS_BANDWIDTH), or use a \
+                 shape of equal CPUs without --quota"
             .into(),
     })
 }
@@ -151,15 +161,16 @@ fn write(path: &Path, value: &str) -> Result<()> {
 
 fn unavailable(path: &Path, error: &std::io::Error) -> LabError {
     LabError::Missing {
-        what: format!("--quota: {}: {error}", path.display()),
-        remedy: "run as root on a host whose control groups may be changed, or without --quota"
+        what: format!("quotas for the guest's CPUs: {}: {error}", path.display()),
+        remedy: "run as root on a host whose control groups may be changed, or use a shape of equal CPUs without \
+                 --quota"
             .into(),
     }
 }
 
 /// The threads that are the guest's CPUs, in order; the emulator names them when asked to
 /// (`debug-threads=on`).
-fn cpu_threads(pid: u32, cpus: u32) -> Result<Vec<u32>> {
+fn cpu_threads(pid: u32, cpus: usize) -> Result<Vec<u32>> {
     let folder = PathBuf::from(format!("/proc/{pid}/task"));
     let begun = Instant::now();
     loop {
@@ -172,14 +183,14 @@ fn cpu_threads(pid: u32, cpus: u32) -> Result<Vec<u32>> {
             let thread = entry.file_name().to_string_lossy().parse().ok();
             found.extend(index.zip(thread));
         }
-        if found.len() == cpus as usize {
+        if found.len() == cpus {
             found.sort_unstable();
             return Ok(found.into_iter().map(|(_, thread)| thread).collect());
         }
         if begun.elapsed() > Duration::from_secs(10) {
             return Err(LabError::Missing {
                 what: format!(
-                    "--quota: found {} of {cpus} CPU threads of the emulator",
+                    "quotas for the guest's CPUs: found {} of {cpus} CPU threads of the emulator",
                     found.len()
                 ),
                 remedy: "use an emulator that names its threads (QEMU 7.2 does)".into(),
@@ -193,35 +204,46 @@ fn cpu_threads(pid: u32, cpus: u32) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// Goal: all quotas together stay below the host's cores and each is legal. Method: many sizes.
+    /// Goal: all quotas together stay below the host's cores, each is legal, and they are in proportion. Method: many
+    /// sizes, of CPUs alike and of one half that is slower.
     #[test]
     fn quotas_fit_the_host() {
-        let small = Quota::for_cpus(8, 2).unwrap();
-        assert_eq!(
-            small,
-            Quota {
-                quota_us: 2000,
-                period_us: 10_000
-            }
-        );
+        let small = Quotas::for_speeds(&[1000; 8], 2).unwrap();
+        assert_eq!((small.period_us, small.quota_us), (10_000, vec![2000; 8]));
         for cpus in [1, 2, 3, 8, 16, 64, 255] {
             for cores in [1, 2, 3, 16, 64] {
-                let Quota {
-                    quota_us,
-                    period_us,
-                } = Quota::for_cpus(cpus, cores).unwrap();
-                assert!(quota_us >= QUOTA_MIN_US, "{cpus} {cores}");
-                assert!(
-                    (PERIOD_MIN_US..=PERIOD_MAX_US).contains(&period_us),
-                    "{cpus} {cores}"
-                );
-                let used = quota_us * u64::from(cpus);
-                assert!(
-                    used * 100 <= u64::from(cores) * HOST_SHARE_PERCENT * period_us,
-                    "{cpus} {cores}"
-                );
+                for slow in [1000, 490, 435] {
+                    let mut speeds = vec![1000; cpus];
+                    speeds[..cpus / 2].fill(slow);
+                    let quotas = Quotas::for_speeds(&speeds, cores).unwrap();
+                    check(&quotas, &speeds, cores);
+                }
             }
         }
-        assert!(Quota::for_cpus(4096, 1).is_err());
+        assert!(Quotas::for_speeds(&[1000; 4096], 1).is_err());
+    }
+
+    fn check(quotas: &Quotas, speeds: &[u32], cores: u32) {
+        let Quotas {
+            quota_us,
+            period_us,
+        } = quotas;
+        let context = format!("{speeds:?} on {cores}: {quotas:?}");
+        assert!(
+            (PERIOD_MIN_US..=PERIOD_MAX_US).contains(period_us),
+            "{context}"
+        );
+        let used: u64 = quota_us.iter().sum();
+        assert!(
+            used * 100 <= u64::from(cores) * HOST_SHARE_PERCENT * period_us,
+            "{context}"
+        );
+        let fastest = quota_us.last().expect("a CPU");
+        for (&quota, &speed) in quota_us.iter().zip(speeds) {
+            assert!((QUOTA_MIN_US..=*period_us).contains(&quota), "{context}");
+            // A microsecond is lost by rounding at most, on either side.
+            let wanted = fastest * u64::from(speed);
+            assert!(wanted.abs_diff(quota * 1000) <= 2000, "{context}");
+        }
     }
 }

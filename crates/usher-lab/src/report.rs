@@ -14,6 +14,7 @@ use crate::lab::{Compared, Comparison, Repeats, Request};
 use crate::metric::{self, Metric};
 use crate::proto::{LogLine, Program};
 use crate::runner::{Outcome, StepOutcome};
+use crate::shape::Cluster;
 
 /// Counts by name, as a scheduler reports them.
 pub type Counts = BTreeMap<String, u64>;
@@ -85,6 +86,65 @@ fn counts(value: &serde_json::Value) -> Counts {
         .collect()
 }
 
+/// Guest CPUs of one strength, and what makes them so.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClusterReport {
+    /// Which, as the kernel writes them: `4-7`.
+    pub cpus: String,
+    /// What the guest's kernel is told that each is worth; 1024 is the strongest.
+    pub capacity: u32,
+    /// How fast each runs, in thousandths of the fastest; by the quota, so up to its rounding.
+    pub speed_permille: u64,
+    /// Microseconds of host time that each may use in every period.
+    pub quota_us: u64,
+    /// Length of a period in microseconds.
+    pub period_us: u64,
+}
+
+/// How the CPUs of a guest differ; empty where all are alike.
+fn clusters(request: &Request) -> Vec<ClusterReport> {
+    // The guest has run with them, so they can be had.
+    let Ok(Some(quotas)) = request.quotas() else {
+        return Vec::new();
+    };
+    let fastest = quotas.quota_us.iter().copied().max().unwrap_or(1).max(1);
+    let report = |cluster: &Cluster| {
+        let quota_us = quotas.quota_us[cluster.first as usize];
+        ClusterReport {
+            cpus: cluster.cpu_list(),
+            capacity: cluster.capacity,
+            speed_permille: (quota_us * 1000 + fastest / 2) / fastest,
+            quota_us,
+            period_us: quotas.period_us,
+        }
+    };
+    request.shape.clusters().iter().map(report).collect()
+}
+
+/// A line per cluster that says how it differs.
+fn write_clusters(out: &mut String, clusters: &[ClusterReport]) {
+    for cluster in clusters {
+        let of_period = format!(
+            "a bandwidth quota of {} us in {} on the host",
+            cluster.quota_us, cluster.period_us
+        );
+        let _ = match cluster.speed_permille {
+            1000 => writeln!(
+                out,
+                "cpus {}: capacity {}, {of_period}",
+                cluster.cpus, cluster.capacity
+            ),
+            speed => writeln!(
+                out,
+                "cpus {}: capacity {}, run at {:.2} of the others by {of_period}",
+                cluster.cpus,
+                cluster.capacity,
+                speed as f64 / 1000.0
+            ),
+        };
+    }
+}
+
 /// What `usher lab run` reports.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
@@ -108,6 +168,8 @@ pub struct RunReport {
     pub icount_seed: Option<u64>,
     /// True when each guest CPU had a bandwidth quota.
     pub quota: bool,
+    /// How the guest's CPUs differ; empty where all are alike.
+    pub clusters: Vec<ClusterReport>,
     /// Wall seconds of the whole boot.
     pub wall_s: f64,
     /// The command's figures.
@@ -148,7 +210,8 @@ pub fn of_run(request: &Request, outcome: &Outcome) -> RunReport {
         exit: report.exit,
         emulated: true,
         icount_seed: request.icount_seed,
-        quota: request.quota,
+        quota: request.has_quotas(),
+        clusters: clusters(request),
         wall_s: outcome.wall.as_secs_f64(),
         samples: samples(step, 0),
         stats: Stats::of(report.scheduler_stats.as_ref()),
@@ -254,6 +317,8 @@ pub struct CompareReport {
     pub repeats: Option<Repeats>,
     /// True when each guest CPU had a bandwidth quota.
     pub quota: bool,
+    /// How the guest's CPUs differ; empty where all are alike.
+    pub clusters: Vec<ClusterReport>,
     /// Wall seconds.
     pub wall_s: f64,
     /// Per metric and scheduler.
@@ -291,7 +356,8 @@ pub fn of_comparison(
         emulated: true,
         icount_seed: request.icount_seed,
         repeats: compared.repeats,
-        quota: request.quota,
+        quota: request.has_quotas(),
+        clusters: clusters(request),
         wall_s: compared.wall_s,
         cells: cells(&names, &samples),
         schedulers,
@@ -412,6 +478,7 @@ impl RunReport {
             self.elapsed_ns as f64 / 1e9,
             time_note(self.icount_seed, self.quota),
         );
+        write_clusters(&mut out, &self.clusters);
         write_counts(&mut out, &[(&self.scheduler, &self.stats)]);
         out
     }
@@ -427,6 +494,7 @@ impl CompareReport {
             self.shape,
             time_note(self.icount_seed, self.quota)
         );
+        write_clusters(&mut out, &self.clusters);
         let mut table = Text::new(&[
             "scheduler",
             "metric",

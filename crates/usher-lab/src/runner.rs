@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::arch::Arch;
 use crate::cache::{self, Cache};
 use crate::error::{LabError, Result};
 use crate::image::Plan;
 use crate::kernel::Kernel;
 use crate::proto::{Decoder, Event, Frame, Job, StepReport, JOB_PATH};
-use crate::qemu::{Machine, Time, PROGRAM};
-use crate::quota::{Groups, Quota};
+use crate::qemu::{Machine, Time};
+use crate::quota::{Groups, Quotas};
 use crate::shape::Shape;
 
 /// How often the host looks at the guest's channel.
@@ -35,7 +36,7 @@ pub struct BootOptions {
     /// Memory over all nodes, MiB.
     pub memory_mib: u64,
     /// A quota for each CPU's thread, applied once the guest is up; only with [`Time::MultiThread`].
-    pub quota: Option<Quota>,
+    pub quotas: Option<Quotas>,
     /// Wall time without any sign of life after which the guest counts as stalled, `None` for a limit
     /// that suits its size.
     pub stall: Option<Duration>,
@@ -88,16 +89,22 @@ pub fn boot(
     let folder = RunFolder::create(cache)?;
     let initrd = folder.0.join("initrd");
     write_initrd(cache, kernel, base, files, job, &initrd)?;
-    let machine = Machine {
+    let mut machine = Machine {
         shape: options.shape.clone(),
         time: options.time,
         memory_mib: options.memory_mib,
-        vmlinux: kernel.vmlinux.clone(),
+        kernel: kernel.image.clone(),
         initrd,
         console: folder.0.join("console"),
         channel: folder.0.join("channel"),
+        device_tree: None,
         append: options.append.clone(),
     };
+    if machine.shape.arch() == Arch::Arm64 {
+        let path = folder.0.join("device-tree");
+        machine.write_device_tree(&path)?;
+        machine.device_tree = Some(path);
+    }
     let mut guest = Guest::start(machine)?;
     let result = guest.watch(job, options, observer);
     drop(guest);
@@ -170,7 +177,8 @@ impl Guest {
         let stderr = machine.console.with_file_name("stderr");
         let errors =
             File::create(&stderr).map_err(|e| LabError::io(&stderr, "cannot create", e))?;
-        let mut command = Command::new(PROGRAM);
+        let (arch, emulator) = (machine.shape.arch(), machine.shape.arch().emulator());
+        let mut command = Command::new(emulator);
         command
             .args(machine.arguments())
             .stdin(Stdio::null())
@@ -186,10 +194,10 @@ impl Guest {
         }
         let process = command.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => LabError::Missing {
-                what: format!("the emulator {PROGRAM} is not installed"),
-                remedy: "run `make setup` (package qemu-system-x86)".into(),
+                what: format!("the emulator {emulator} is not installed"),
+                remedy: format!("run `{}`", arch.setup()),
             },
-            _ => LabError::io(PROGRAM, "cannot start", error),
+            _ => LabError::io(emulator, "cannot start", error),
         })?;
         Ok(Guest {
             process,
@@ -221,9 +229,9 @@ impl Guest {
                 .map_err(|why| self.failure(format!("garbled its report: {why}")))?
             {
                 observer(&frame);
-                if let (Frame::Event(Event::Hello { .. }), Some(quota)) = (&frame, options.quota) {
-                    let cpus = options.shape.cpus();
-                    self.groups = Some(Groups::apply(self.process.id(), cpus, quota)?);
+                if let (Frame::Event(Event::Hello { .. }), Some(quotas)) = (&frame, &options.quotas)
+                {
+                    self.groups = Some(Groups::apply(self.process.id(), quotas)?);
                 }
                 if collector.take(frame).map_err(|why| self.failure(why))? {
                     collector.outcome.wall = self.begun.elapsed();

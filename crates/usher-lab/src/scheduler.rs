@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
+use crate::arch::Arch;
 use crate::cache::Cache;
+use crate::cross::own_program;
 use crate::error::{LabError, Result};
 use crate::image::{self, Plan};
 use crate::proto::{SchedulerStart, SCHEDULER_REPORT_PATH};
@@ -85,7 +87,7 @@ impl Scheduler {
             .to_string_lossy()
             .into_owned();
         let guest = format!("/usher/schedulers/{file_name}");
-        plan.program(&image::stripped(cache, &host)?, &guest)?;
+        plan.program(&image::stripped(cache, plan.arch(), &host)?, &guest)?;
         let mut argv = vec![guest];
         argv.extend(self.options.iter().cloned());
         if self.is_usher() {
@@ -114,26 +116,23 @@ impl Scheduler {
         } else {
             &self.program
         };
-        beside_this_program(program)
-            .or_else(|| Some(cache.path("peers/bin").join(program)).filter(|path| path.is_file()))
+        let arch = plan.arch();
+        let peer = || Some(cache.path("peers/bin").join(program)).filter(|path| path.is_file());
+        own_program(arch, program)
+            .or_else(|| peer().filter(|_| arch == Arch::X86_64))
             .or_else(|| plan.find_program(program))
             .ok_or_else(|| LabError::Missing {
-                what: format!("the scheduler {program} is not built"),
-                remedy: if self.is_usher() {
-                    "run `make build`".into()
-                } else {
-                    format!("run `make peers` (or `make peers PEERS={program}`), or give its path")
+                what: format!("the scheduler {program} is not built for {arch} guests"),
+                remedy: match (self.is_usher(), arch) {
+                    (true, Arch::X86_64) => "run `make build`".into(),
+                    (true, arch) => format!("run `{}`", arch.setup()),
+                    (false, Arch::X86_64) => format!(
+                        "run `make peers` (or `make peers PEERS={program}`), or give its path"
+                    ),
+                    (false, _) => "give the path of one that is".into(),
                 },
             })
     }
-}
-
-/// A program in the folder of this program, or one above (where cargo puts test programs' folder).
-pub fn beside_this_program(name: &str) -> Option<PathBuf> {
-    let this = std::env::current_exe().ok()?;
-    let folder = this.parent()?;
-    let mut candidates = folder.ancestors().take(2).map(|folder| folder.join(name));
-    candidates.find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -161,7 +160,7 @@ mod tests {
     #[test]
     fn absent_schedulers_name_the_remedy() {
         let cache = Cache::temporary("scheduler-test");
-        let mut plan = Plan::new(&cache);
+        let mut plan = Plan::new(&cache, Arch::X86_64);
         let mut try_install = |text: &str| {
             let scheduler: Scheduler = text.parse().unwrap();
             scheduler.install(&cache, &mut plan).unwrap_err()

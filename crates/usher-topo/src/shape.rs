@@ -244,12 +244,17 @@ impl fmt::Display for Shape {
     }
 }
 
+/// Short names of machines that are shapes of the lab.
+const SHORT_NAMES: [(&str, &str); 1] = [("tc2", "tc2-2a15-3a7")];
+
 /// Reads a shape or, since some small machines of the lab are no regular shape, the name of a built-in
-/// machine such as `tc2-2a15-3a7`.
+/// machine such as `tc2-2a15-3a7` (`tc2` for short).
 ///
 /// # Errors
 /// Not a shape and not such a name; no CPU; more than 4,096 CPUs.
 pub fn parse(text: &str) -> Result<RawTopology, TopoError> {
+    let short = SHORT_NAMES.iter().find(|(short, _)| *short == text);
+    let text = short.map_or(text, |(_, name)| name);
     if machine::builtin_text(text).is_some() {
         return machine::load(text)?.to_raw();
     }

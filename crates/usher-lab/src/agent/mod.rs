@@ -33,8 +33,10 @@ const CLOCK_SLACK: Duration = Duration::from_millis(2);
 
 /// Runs as process number 1: set up, carry out the job, say so, wait to be switched off.
 pub fn main() -> ! {
+    // The channel may be a device that is only there once its file system is.
+    let mounted = sys::mount();
     let why = match Channel::open() {
-        Ok(mut channel) => match run(&mut channel) {
+        Ok(mut channel) => match mounted.and_then(|()| run(&mut channel)) {
             Ok(()) => {
                 channel.send(&Frame::Event(Event::Done));
                 None

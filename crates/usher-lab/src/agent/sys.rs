@@ -4,35 +4,95 @@
 use std::ffi::CString;
 use std::io::Error;
 
-use crate::proto::{encode, Frame, CHANNEL_PORT};
+use crate::proto::{encode, Frame};
 
-/// The one-way channel to the host.
-pub struct Channel(());
+pub use channel::Channel;
 
-impl Channel {
-    /// Gets access to the channel's port.
-    pub fn open() -> Result<Self, String> {
-        // SAFETY: no memory is involved; the kernel checks the range and our privilege.
-        match unsafe { libc::ioperm(CHANNEL_PORT.into(), 1, 1) } {
-            0 => Ok(Channel(())),
-            _ => Err(format!("ioperm: {}", Error::last_os_error())),
+#[cfg(target_arch = "x86_64")]
+mod channel {
+    use super::*;
+    use crate::proto::CHANNEL_PORT;
+
+    /// The one-way channel to the host: a port of the debug console.
+    pub struct Channel(());
+
+    impl Channel {
+        /// Gets access to the channel's port.
+        pub fn open() -> Result<Self, String> {
+            // SAFETY: no memory is involved; the kernel checks the range and our privilege.
+            match unsafe { libc::ioperm(CHANNEL_PORT.into(), 1, 1) } {
+                0 => Ok(Channel(())),
+                _ => Err(format!("ioperm: {}", Error::last_os_error())),
+            }
+        }
+
+        /// Sends one frame; the device takes every byte at once.
+        pub fn send(&mut self, frame: &Frame) {
+            let bytes = encode(frame);
+            // SAFETY: ioperm() granted the port; the slice outlives the instruction, which reads `rcx`
+            // bytes from `rsi` upwards (the ABI keeps the direction flag clear) and writes no memory.
+            unsafe {
+                std::arch::asm!(
+                    "rep outsb",
+                    in("dx") CHANNEL_PORT,
+                    inout("rsi") bytes.as_ptr() => _,
+                    inout("rcx") bytes.len() => _,
+                    options(nostack, readonly, preserves_flags)
+                );
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod channel {
+    use super::*;
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+
+    use crate::proto::CHANNEL_NAME;
+
+    const PORTS: &str = "/sys/class/virtio-ports";
+    /// The kernel looks for devices beside starting this process.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// The one-way channel to the host: a serial port of virtio.
+    pub struct Channel(std::fs::File);
+
+    impl Channel {
+        /// Opens the port of the channel's name.
+        pub fn open() -> Result<Self, String> {
+            let begun = Instant::now();
+            let port = loop {
+                match port() {
+                    Some(port) => break port,
+                    None if begun.elapsed() > PATIENCE => {
+                        return Err(format!("no port {CHANNEL_NAME} in {PORTS}"));
+                    }
+                    None => std::thread::sleep(Duration::from_millis(10)),
+                }
+            };
+            let path = format!("/dev/{port}");
+            let file = std::fs::File::options().write(true).open(&path);
+            file.map(Channel)
+                .map_err(|error| format!("{path}: {error}"))
+        }
+
+        /// Sends one frame, and waits until the device has room for it.
+        pub fn send(&mut self, frame: &Frame) {
+            // Without a channel there is nobody to tell that it failed; the host sees the damage or the silence.
+            let _ = self.0.write_all(&encode(frame));
         }
     }
 
-    /// Sends one frame; the device takes every byte at once.
-    pub fn send(&mut self, frame: &Frame) {
-        let bytes = encode(frame);
-        // SAFETY: ioperm() granted the port; the slice outlives the instruction, which reads `rcx`
-        // bytes from `rsi` upwards (the ABI keeps the direction flag clear) and writes no memory.
-        unsafe {
-            std::arch::asm!(
-                "rep outsb",
-                in("dx") CHANNEL_PORT,
-                inout("rsi") bytes.as_ptr() => _,
-                inout("rcx") bytes.len() => _,
-                options(nostack, readonly, preserves_flags)
-            );
-        }
+    /// The device's name, `vport0p1`.
+    fn port() -> Option<String> {
+        let entries = std::fs::read_dir(PORTS).ok()?.flatten();
+        let mut ours = entries.filter(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("name"));
+            name.is_ok_and(|name| name.trim() == CHANNEL_NAME)
+        });
+        Some(ours.next()?.file_name().to_string_lossy().into_owned())
     }
 }
 
@@ -50,9 +110,8 @@ const MOUNTS: [(&str, &str); 10] = [
     ("cgroup2", "/sys/fs/cgroup"),
 ];
 
-/// Mounts, raises limits, brings the loopback interface up, and moves this process to the real-time
-/// class (its children fall back to the ordinary one).
-pub fn prepare() -> Result<(), String> {
+/// Mounts what every process expects.
+pub fn mount() -> Result<(), String> {
     for (kind, target) in MOUNTS {
         let _ = std::fs::create_dir_all(target);
         let (kind, path) = (c_string(kind), c_string(target));
@@ -71,6 +130,12 @@ pub fn prepare() -> Result<(), String> {
             return Err(format!("mount {target}: {}", Error::last_os_error()));
         }
     }
+    Ok(())
+}
+
+/// Raises limits, brings the loopback interface up, and moves this process to the real-time class (its
+/// children fall back to the ordinary one).
+pub fn prepare() -> Result<(), String> {
     let files = libc::rlimit {
         rlim_cur: 1 << 16,
         rlim_max: 1 << 16,

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use usher_lab::arch::Arch;
 use usher_lab::cache::Cache;
 use usher_lab::lab::{self, Comparison, Request};
 use usher_lab::proto::Frame;
@@ -37,12 +38,13 @@ enum LabCommand {
     /// List the guest kernels in the cache, or fetch some.
     Kernels(KernelsArgs),
     /// Fetch everything that the tests need into the cache: guest kernels and benchmark programs.
-    Fetch,
+    Fetch(FetchArgs),
 }
 
 #[derive(clap::Args, Debug)]
 struct GuestArgs {
-    /// The guest's CPUs: nodes, LLCs per node, cores per LLC, threads per core.
+    /// The guest's CPUs: nodes, LLCs per node, cores per LLC, threads per core; or strong and weak cores, as in
+    /// 4b4l or tc2, which make an arm64 guest whose weak CPUs are slower by a quota on this host (needs root).
     #[arg(long, value_name = "SHAPE", default_value = "2n2l2c2t")]
     shape: String,
     /// A kernel series such as 6.18 or 7.0, or the path of a bzImage or vmlinux.
@@ -130,9 +132,19 @@ struct KernelsArgs {
     /// Fetch the newest good kernel of this series. May be repeated.
     #[arg(long, value_name = "SERIES")]
     fetch: Vec<String>,
+    /// What to fetch it for: x86-64, or arm64 for shapes of strong and weak cores.
+    #[arg(long, value_name = "ARCH", default_value_t = Arch::X86_64)]
+    arch: Arch,
     /// Judge a kernel file instead of listing the cache.
     #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
     check: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
+struct FetchArgs {
+    /// What to fetch for: x86-64, or arm64 for shapes of strong and weak cores.
+    #[arg(long, value_name = "ARCH", default_value_t = Arch::X86_64)]
+    arch: Arch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -148,7 +160,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         LabCommand::Run(args) => Code::Other(run_one(args)?),
         LabCommand::Compare(args) => Code::Other(compare(args)?),
         LabCommand::Kernels(args) => Code::Other(kernels(args)?),
-        LabCommand::Fetch => fetch_all()?,
+        LabCommand::Fetch(args) => fetch_all(args.arch)?,
     })
 }
 
@@ -273,7 +285,7 @@ fn kernels(args: &KernelsArgs) -> Result<u8, LabError> {
     }
     if !args.fetch.is_empty() {
         let series: Vec<&str> = args.fetch.iter().map(String::as_str).collect();
-        fetch::kernels(&cache, &series, &mut say)?;
+        fetch::kernels(&cache, args.arch, &series, &mut say)?;
     }
     for kernel in kernel::cached(&cache)? {
         println!(
@@ -285,13 +297,13 @@ fn kernels(args: &KernelsArgs) -> Result<u8, LabError> {
     Ok(0)
 }
 
-fn fetch_all() -> Result<Code, LabError> {
+fn fetch_all(arch: Arch) -> Result<Code, LabError> {
     let cache = Cache::open()?;
-    for kernel in fetch::kernels(&cache, &fetch::KERNEL_SERIES, &mut say)? {
+    for kernel in fetch::kernels(&cache, arch, fetch::kernel_series(arch), &mut say)? {
         say(&format!("kernel {} is ready", kernel.release));
     }
-    fetch::programs(&cache, &mut say)?;
-    say("guest programs are ready");
+    fetch::programs(&cache, arch, &mut say)?;
+    say(&format!("{arch} guest programs are ready"));
     Ok(Code::Fine)
 }
 
