@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The subcommands.
 
+mod bench;
 mod compare;
 mod completions;
 mod hint;
@@ -33,6 +34,7 @@ enum Command {
     Compare(compare::Args),
     Reproduce(reproduce::Args),
     Lab(lab::Args),
+    Bench(bench::Args),
     Hint(hint::Args),
     #[command(hide = true)]
     Completions(completions::Args),
@@ -48,6 +50,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The tasks that are measured. Each is a thread that says itself where it is: a watcher would need a CPU of its own
+//! and so disturb what it watches.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::reckon::Sighting;
+
+/// The CPUs that this process may use.
+pub fn allowed() -> io::Result<BTreeSet<usize>> {
+    // SAFETY: all bits zero is an empty set; the call fills it and gets its size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        match libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) {
+            0 => set,
+            _ => return Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the number is within the set's size.
+    let has = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+    Ok((0..libc::CPU_SETSIZE as usize).filter(has).collect())
+}
+
+/// Lets the calling thread use these CPUs only.
+fn use_only(cpus: &BTreeSet<usize>) -> io::Result<()> {
+    // SAFETY: all bits zero is an empty set; the numbers come from `allowed()`, so they are within its size; the
+    // structure is valid for the call.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in cpus {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The CPU that the calling thread runs on.
+fn here() -> usize {
+    // SAFETY: no pointers.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).expect("this system call fails on no Linux that runs std")
+}
+
+/// Work that no compiler can leave out, some microseconds of it.
+fn work() {
+    let mut sum = 1u64;
+    for step in 0..2000 {
+        sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A heavy task is born on the CPU `weak`, works there for `pinned`, and may then go anywhere in `allowed`: after how
+/// long it ran on one of `strong`, or `None` if not within `patience`.
+pub fn ascend(
+    weak: usize,
+    strong: &BTreeSet<usize>,
+    allowed: &BTreeSet<usize>,
+    pinned: Duration,
+    patience: Duration,
+) -> io::Result<Option<u64>> {
+    let task = || -> io::Result<Option<u64>> {
+        use_only(&BTreeSet::from([weak]))?;
+        let born = Instant::now();
+        while born.elapsed() < pinned {
+            work();
+        }
+        use_only(allowed)?;
+        let freed = Instant::now();
+        loop {
+            let after = freed.elapsed();
+            if strong.contains(&here()) {
+                return Ok(Some(nanoseconds(after)));
+            }
+            if after > patience {
+                return Ok(None);
+            }
+            work();
+        }
+    };
+    thread::scope(|scope| join(scope.spawn(task)))
+}
+
+/// As many heavy tasks as `tasks`, all born at once: where each was seen, whenever that changed, over `time` from the
+/// birth of the first.
+pub fn crowd(tasks: usize, time: Duration) -> io::Result<(Vec<Sighting>, u64)> {
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    let watch = |task: usize| {
+        let mut seen: Vec<Sighting> = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let cpu = here();
+            if seen.last().is_none_or(|last| last.cpu != cpu) {
+                let at_ns = nanoseconds(begun.elapsed());
+                seen.push(Sighting { at_ns, task, cpu });
+            }
+            work();
+        }
+        seen
+    };
+    let seen = thread::scope(|scope| {
+        let watch = &watch;
+        let all: Vec<_> = (0..tasks)
+            .map(|task| scope.spawn(move || watch(task)))
+            .collect();
+        thread::sleep(time.saturating_sub(begun.elapsed()));
+        over.store(true, Ordering::Relaxed);
+        all.into_iter().flat_map(join).collect()
+    });
+    Ok((seen, nanoseconds(time)))
+}
+
+/// A light task that is born on the CPU `home`, may go anywhere in `allowed`, and works for `busy` of every `period`:
+/// where it was at the start and the end of each activation, over `time`, and how long that took.
+pub fn light(
+    home: usize,
+    allowed: &BTreeSet<usize>,
+    busy: Duration,
+    period: Duration,
+    time: Duration,
+) -> io::Result<(Vec<usize>, u64)> {
+    let task = || -> io::Result<(Vec<usize>, u64)> {
+        use_only(&BTreeSet::from([home]))?;
+        use_only(allowed)?;
+        let begun = Instant::now();
+        let mut seen = Vec::new();
+        let mut next = begun;
+        while begun.elapsed() < time {
+            let woken = Instant::now();
+            seen.push(here());
+            while woken.elapsed() < busy {
+                work();
+            }
+            seen.push(here());
+            next += period;
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok((seen, nanoseconds(begun.elapsed())))
+    };
+    thread::scope(|scope| join(scope.spawn(task)))
+}
+
+/// What a thread returned; a panic in it goes on in the caller.
+fn join<T>(thread: thread::ScopedJoinHandle<T>) -> T {
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a task is where it says, and its way is noticed. Method: where the test may use two CPUs, one of them in
+    // turn is the weak one, and the kernel's own balance is not waited for: the other is the only one allowed.
+    #[test]
+    fn a_task_that_must_go_arrives() {
+        let allowed = allowed().expect("a set");
+        assert!(allowed.contains(&here()));
+        let Some((&weak, &strong)) = allowed.first().zip(allowed.last()) else {
+            panic!("no CPU at all");
+        };
+        let (pinned, patience) = (Duration::from_millis(5), Duration::from_millis(500));
+        let only = BTreeSet::from([strong]);
+        let found = ascend(weak, &only, &only, pinned, patience).expect("may pin");
+        assert!(found.is_some(), "{weak} to {strong}");
+        let nowhere = BTreeSet::new();
+        let found = ascend(weak, &nowhere, &only, pinned, Duration::from_millis(20));
+        assert_eq!(found.expect("may pin"), None);
+    }
+
+    // Goal: every task of a crowd is seen, on CPUs that there are. Method: three tasks.
+    #[test]
+    fn a_crowd_is_seen() {
+        let allowed = allowed().expect("a set");
+        let (seen, lasted_ns) = crowd(3, Duration::from_millis(200)).expect("runs");
+        let tasks: BTreeSet<usize> = seen.iter().map(|seen| seen.task).collect();
+        assert_eq!(tasks.len(), 3);
+        assert_eq!(lasted_ns, 200_000_000);
+        assert!(seen.iter().all(|seen| allowed.contains(&seen.cpu)));
+    }
+
+    // Goal: a light task is light. Method: the time that it slept is most of it.
+    #[test]
+    fn a_light_task_keeps_its_period() {
+        let allowed = allowed().expect("a set");
+        let home = *allowed.first().expect("a CPU");
+        let milliseconds = Duration::from_millis;
+        let (seen, lasted_ns) = light(
+            home,
+            &allowed,
+            milliseconds(1),
+            milliseconds(10),
+            milliseconds(100),
+        )
+        .expect("may pin");
+        assert!((2..=22).contains(&seen.len()), "{seen:?}");
+        assert!(lasted_ns >= 100_000_000);
+    }
+}
