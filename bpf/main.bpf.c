@@ -8,12 +8,13 @@
  * CPU's local queue.
  *
  *   select_cpu    place(); a claimed CPU gets the task at once
- *   enqueue       everybody else waits: fill the queue, then look for an idle CPU
+ *   enqueue       everybody else waits: fill the queue, then look for an idle CPU; but an urgent task
+ *                 that was woken takes the CPU of one that is not
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map
  *   cpu_online, cpu_offline   the loader is to build the tables anew; a CPU that leaves empties its queue
- *   running, stopping   virtual time
+ *   running, stopping   virtual time, and the class of the task that runs
  *
  * Who runs what: a callback runs on the CPU whose blocks it writes (struct usher_cpu, struct
  * usher_host_cpu), with interrupts off, so those need no atomics. This CPU is not always the one
@@ -125,6 +126,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
+#include "class.bpf.h"
 
 static __always_inline u32 wake_kind(u64 wake_flags)
 {
@@ -185,8 +187,14 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	u32 llc = u->cids[cid].llc, nr;
 	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
-	s32 idle = USHER_NONE_IDLE;
+	s32 idle = known ? preempted_for(u, p, &q, enq_flags) : USHER_NONE_LOWER;
 
+	if (idle >= 0) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[idle].cpu, u->slice_ns,
+				   enq_flags | SCX_ENQ_PREEMPT);
+		return;
+	}
+	idle = USHER_NONE_IDLE;
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, v, enq_flags);
 	usher_queue_fill(u, llc);
@@ -370,15 +378,21 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	note_wait(me, p);
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
+	me->began_ns = p->se.sum_exec_runtime;
+	if (preempting())
+		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p));
 }
 
 void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 {
 	struct usher __arena *u = usher();
-	u32 cpu = bpf_get_smp_processor_id();
+	u32 cpu = bpf_get_smp_processor_id(), cid;
 
-	if (known_cpu(u, cpu))
-		charge(u, p, cid_of(u, cpu));
+	if (!known_cpu(u, cpu))
+		return;
+	cid = cid_of(u, cpu);
+	charge(u, p, cid);
+	burst_end(p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
@@ -456,6 +470,11 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 /* A higher class took the CPU: what waits in its local queue goes back to where others find it. */
 void BPF_STRUCT_OPS(usher_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
+	struct usher __arena *u = usher();
+
+	/* The kernel runs something here that no task of ours may preempt. */
+	if (preempting() && known_cpu(u, cpu))
+		usher_cpupri_set(u, cid_of(u, cpu), USHER_NO_LEVEL);
 	scx_bpf_reenqueue_local();
 }
 
@@ -467,6 +486,7 @@ void BPF_STRUCT_OPS(usher_set_cpumask, struct task_struct *p, const struct cpuma
 s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	set_remember(usher(), p);
+	burst_begin(usher(), p);
 	if (args->fork)
 		hints_inherit(usher(), p);
 	return 0;
@@ -529,6 +549,8 @@ static void cpu_changes(s32 cpu, bool leaving)
 
 	if (known_cpu(u, cpu))
 		usher_host_cpus[cid_of(u, cpu)].leaving = leaving;
+	if (preempting() && known_cpu(u, cpu) && leaving)
+		usher_cpupri_set(u, cid_of(u, cpu), USHER_NO_LEVEL);
 	bpf_ringbuf_output(&usher_news, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -50,8 +50,9 @@ struct usher_host_cpu {
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
 	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
+	__u64 began_ns; /* ... and when it began to run here */
 	__u32 leaving; /* 1: on its way offline */
-	__u32 unused[5];		       /* to whole 64-byte lines */
+	__u32 unused[3];		       /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

@@ -305,7 +305,7 @@ static void usher_layout_cpupri(const struct usher_spec *spec, struct usher_bump
 		u64 *domain;
 
 		end = usher_domain_end(spec, first, s, &words);
-		domain = usher_take(bump, USHER_LEVELS * words * sizeof(u64));
+		domain = usher_take(bump, (USHER_LEVELS + 1) * words * sizeof(u64));
 		for (i = s; i < end && bump->base; i++) {
 			u->leaves[i].words = domain + (u->shards[i].word - u->shards[s].word);
 			u->leaves[i].stride = words;

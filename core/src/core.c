@@ -9,3 +9,4 @@
 #include "place.c"
 #include "node.c"
 #include "cpupri.c"
+#include "preempt.c"

@@ -154,8 +154,9 @@ USHER_FN void usher_cpupri_retire_level(struct usher USHER_MEM *u, struct usher_
 }
 
 /* The lowest level from this one on at which somebody of a node may be, or below. */
-USHER_FN u32 usher_cpupri_next(struct usher USHER_MEM *u, u64 USHER_MEM *levels, u32 level, u32 below)
+USHER_UNIT u32 usher_cpupri_next(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 node, u32 level, u32 below)
 {
+	u64 USHER_MEM *levels = u->cpupri_levels + node * (USHER_LINE / 8);
 	u64 above = ~0ULL << (level & 63);
 	u32 w;
 
@@ -191,6 +192,8 @@ USHER_FN s32 usher_cpupri_search_leaf(struct usher USHER_MEM *u, struct usher_cp
 		here = usher_cpupri_at(u, index, level);
 	}
 	here &= wanted;
+	if (s->q.flags & USHER_UNTAKEN)
+		here &= ~usher_cpupri_at(u, index, USHER_TAKEN);
 	if (!here)
 		return USHER_NONE_LOWER;
 	s->level = level;
@@ -202,11 +205,11 @@ USHER_FN s32 usher_cpupri_search_leaf(struct usher USHER_MEM *u, struct usher_cp
 USHER_UNIT s32 usher_cpupri_search_own(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				       struct usher_cpupri_search *s USHER_UNIT_PTR)
 {
-	u32 index = u->cids[s->q.from].shard, level;
+	u32 index = u->cids[s->q.from].shard, node = u->cids[s->q.from].node, level;
 	struct usher_cpupri_leaf USHER_MEM *leaf = &u->leaves[index];
 
-	for (level = usher_cpupri_next(u, leaf->levels, 0, s->below); level < s->below && env_again(u);
-	     level = usher_cpupri_next(u, leaf->levels, level + 1, s->below)) {
+	for (level = usher_cpupri_next(u, node, 0, s->below); level < s->below && env_again(u);
+	     level = usher_cpupri_next(u, node, level + 1, s->below)) {
 		if (env_read(u, leaf->present + level * leaf->present_stride) & leaf->present_bit) {
 			s32 cid = usher_cpupri_search_leaf(u, s, index, level);
 
@@ -293,7 +296,8 @@ USHER_COLD u64 usher_cpupri_meet(struct usher USHER_MEM *u, const struct usher_s
 }
 
 /* The own shard, the own node, the other nodes by distance; of each its lowest level. */
-USHER_FN s32 usher_cpupri_find_nearest(struct usher USHER_MEM *u, struct usher_cpupri_search *s, u32 reach)
+USHER_UNIT s32 usher_cpupri_find_nearest(struct usher USHER_MEM *u USHER_UNIT_MEM,
+					 struct usher_cpupri_search *s USHER_UNIT_PTR, u32 reach)
 {
 	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
 	s32 cid = usher_cpupri_search_own(u, s);
@@ -305,12 +309,11 @@ USHER_FN s32 usher_cpupri_find_nearest(struct usher USHER_MEM *u, struct usher_c
 		s->nodes = usher_cpupri_meet(u, s->q.allowed);
 	for (i = 0; i < reach && env_again(u); i = env_next(u, i)) {
 		u32 n = order[i];
-		u64 USHER_MEM *levels = u->cpupri_nodes[n].levels;
 
 		if (!(s->nodes >> (n & 63) & 1))
 			continue;
-		for (level = usher_cpupri_next(u, levels, 0, s->below); level < s->below && env_again(u);
-		     level = usher_cpupri_next(u, levels, level + 1, s->below)) {
+		for (level = usher_cpupri_next(u, n, 0, s->below); level < s->below && env_again(u);
+		     level = usher_cpupri_next(u, n, level + 1, s->below)) {
 			cid = usher_cpupri_search_node(u, s, n, level);
 			if (cid >= 0)
 				return cid;
@@ -330,15 +333,16 @@ USHER_FN u32 usher_cpupri_lowest(struct usher USHER_MEM *u, struct usher_cpupri_
 	u32 own = u->cids[s->q.from].node, found = s->below, n;
 
 	if (s->nodes >> (own & 63) & 1)
-		found = usher_cpupri_next(u, u->cpupri_nodes[own].levels, level, found);
+		found = usher_cpupri_next(u, own, level, found);
 	for (n = 0; n < u->nr_nodes && reach > 1 && found > level && env_again(u); n = env_next(u, n))
 		if (s->nodes >> (n & 63) & 1)
-			found = usher_cpupri_next(u, u->cpupri_levels + n * (USHER_LINE / 8), level, found);
+			found = usher_cpupri_next(u, n, level, found);
 	return found;
 }
 
 /* Level by level, each in all nodes by distance. */
-USHER_FN s32 usher_cpupri_find_lowest(struct usher USHER_MEM *u, struct usher_cpupri_search *s, u32 reach)
+USHER_UNIT s32 usher_cpupri_find_lowest(struct usher USHER_MEM *u USHER_UNIT_MEM,
+					struct usher_cpupri_search *s USHER_UNIT_PTR, u32 reach)
 {
 	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
 	u32 i, level;

@@ -216,4 +216,40 @@ static const char *two_finders_verdict(struct usher *u, const struct model_outco
 	return wrong ? wrong : enter_verdict(u, outcomes);
 }
 
+/*
+ * preempt_against_preempt: cids 1 and 2 have an urgent task each, and cids 0 and 3 run something that is
+ * less so; 0 is about to run something urgent itself. No CPU is preempted for both, and one of them gets
+ * one.
+ */
+static void preempt_setup(struct usher *u)
+{
+	usher_cpupri_set(u, 0, USHER_NORMAL);
+	usher_cpupri_set(u, 3, USHER_NORMAL);
+}
+
+static void preempt_actor(struct usher *u, u32 index)
+{
+	struct usher_query q = { .from = index, .self = index };
+
+	if (!index)
+		usher_preempt_runs(u, 0, USHER_CRITICAL);
+	else
+		model.outcome.found = usher_preempt(u, &q, USHER_CRITICAL);
+}
+
+static const char *preempt_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	s32 one = outcomes[1].found, other = outcomes[2].found;
+	u32 c;
+
+	if (one < 0 && other < 0)
+		return "nobody is preempted, and somebody could be";
+	if (one == other)
+		return "a CPU is preempted for two tasks";
+	for (c = 0; c < MODEL_CIDS; c++)
+		if (level_has(u, c, USHER_TAKEN) != ((s32)c == one || (s32)c == other))
+			return "a CPU is marked for nobody, or not for the task that takes it";
+	return NULL;
+}
+
 #endif

@@ -189,6 +189,8 @@ static u32 model_level_cells(struct usher *u, u32 *cells, u64 *start)
 		for (i = 0; i < u->nr_nodes; i++)
 			cells[n++] = u->cpupri_nodes[i].present + level * u->cpupri_nodes[i].words - start;
 	}
+	for (i = 0; i < u->nr_shards; i++)
+		cells[n++] = u->leaves[i].words + USHER_TAKEN * u->leaves[i].stride - start;
 	for (i = 0; i < u->nr_nodes; i++) {
 		cells[n++] = u->cpupri_nodes[i].levels - start;
 		cells[n++] = u->cpupri_nodes[i].levels + 1 - start;
@@ -203,7 +205,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	u64 *start = (u64 *)world;
 	u32 n = 0, i;
 
-	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS)
+	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS)
 		__builtin_trap();
 	for (i = 0; i < u->nr_shards; i++)
 		cells[n++] = u->shards[i].word - start;
@@ -313,6 +315,8 @@ static const char *model_level_name(struct usher *u, u64 *place, u32 *index)
 			*index = i;
 			if (place == u->leaves[i].words + model_levels[l] * u->leaves[i].stride)
 				return words[l];
+			if (place == u->leaves[i].words + USHER_TAKEN * u->leaves[i].stride)
+				return "CPUs being preempted of shard";
 			if (i >= u->nr_nodes)
 				continue;
 			if (place == u->cpupri_nodes[i].present + model_levels[l] * u->cpupri_nodes[i].words)

@@ -456,6 +456,8 @@ static const struct model_scenario model_scenarios[] = {
 	  enter_setup, enter_actor, enter_verdict, 1 },
 	{ "retire_against_retire", 2, 1, 4, { "finder 0", "finder 1", "setter 2", "setter 3" },
 	  two_finders_setup, two_finders_actor, two_finders_verdict, 1 },
+	{ "preempt_against_preempt", 1, 1, 3, { "runner 0", "preempter 1", "preempter 2" },
+	  preempt_setup, preempt_actor, preempt_verdict, 1 },
 	{ 0 },
 };
 

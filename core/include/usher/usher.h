@@ -11,6 +11,7 @@
  *   idle map   who is idle; claim an idle CPU so that nobody else does    core/src/idle.c
  *   backlog    which queues have somebody waiting                         core/src/queue.c
  *   cpupri     which CPU runs at which level; whom to preempt             core/src/cpupri.c
+ *   preempt    classes of tasks, and who takes whose CPU                 core/src/preempt.c
  *   place      one decision, with its reason                              core/src/place.c
  *   vtime      the order of a queue                                       core/src/queue.c
  *
@@ -31,6 +32,22 @@
 #define USHER_LEVELS 101
 #define USHER_LEVEL_WORDS ((USHER_LEVELS + 63) / 64)
 #define USHER_NO_LEVEL (~0u)
+#define USHER_TAKEN USHER_LEVELS /* behind the levels a word like theirs: CPUs that are being preempted */
+
+/* What a task is to those who wait for it, and the level of the CPU that runs it. */
+enum usher_class {
+	USHER_BATCH,
+	USHER_NORMAL,
+	USHER_INTERACTIVE,
+	USHER_CRITICAL,
+	USHER_NR_CLASSES,
+};
+
+/* How long a task runs between two sleeps: kept by the host, per task. */
+struct usher_burst {
+	u64 ns;		/* since it slept last */
+	u64 average_ns; /* of those before, the last counting a quarter */
+};
 
 /* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */
 enum usher_error {
@@ -91,6 +108,11 @@ enum usher_event {
 	USHER_EV_STEAL_REMOTE,	 /* ... from another node */
 	USHER_EV_HINT_KEPT,	 /* a hint decided, */
 	USHER_EV_HINT_LAPSED,	 /* ... or asked for a full place and was passed over */
+	USHER_EV_PREEMPT_LLC,	 /* a CPU of the task's LLC was preempted for it, */
+	USHER_EV_PREEMPT_NODE,	 /* ... of its node, */
+	USHER_EV_PREEMPT_REMOTE, /* ... of another node, */
+	USHER_EV_PREEMPT_LOST,	 /* ... or was being preempted already, */
+	USHER_EV_PREEMPT_NONE,	 /* ... or there was none in reach that runs low enough */
 	USHER_NR_EVENTS,
 };
 
@@ -186,9 +208,11 @@ struct usher_cpu {
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
 	u32 level; /* 1 + that in the CPU priority map, 0: none; written by whoever calls usher_cpupri_set() */
 	u32 shorter_turn; /* counts the looks of usher_queue_shorter() */
+	u32 taken; /* the task that this CPU was preempted for has come */
+	u32 unused_taken;
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (5 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (6 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 struct usher {
@@ -230,6 +254,7 @@ struct usher_query {
 #define USHER_IDLE_CORE (1u << 0) /* only CPUs whose whole core is idle */
 #define USHER_IN_NODE (1u << 1)	  /* do not go on to other nodes */
 #define USHER_LOWEST (1u << 2)	  /* of usher_cpupri_find(): the lowest level in reach, however far away */
+#define USHER_UNTAKEN (1u << 3)	  /* of the same: no CPU that is being preempted */
 
 enum usher_wake {
 	USHER_WAKE,

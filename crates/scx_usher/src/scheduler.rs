@@ -57,6 +57,7 @@ impl Machine {
             settings: Settings {
                 granularity: args.granularity,
                 slice_ns: args.slice_us * 1000,
+                cpupri: !args.no_preempt,
                 ..Settings::default()
             },
         })
@@ -85,6 +86,7 @@ fn number(path: &str) -> Result<u64> {
 pub struct Storages {
     hints: Option<OwnedFd>,
     allowed: Option<OwnedFd>,
+    bursts: Option<OwnedFd>,
 }
 
 impl Storages {
@@ -93,6 +95,7 @@ impl Storages {
         for (kept, map) in [
             (&self.hints, &mut maps.usher_hints),
             (&self.allowed, &mut maps.usher_tasks),
+            (&self.bursts, &mut maps.usher_bursts),
         ] {
             if let Some(kept) = kept {
                 let reused = map.reuse_fd(kept.as_fd());
@@ -107,6 +110,7 @@ impl Storages {
         for (kept, map) in [
             (&mut self.hints, &maps.usher_hints),
             (&mut self.allowed, &maps.usher_tasks),
+            (&mut self.bursts, &maps.usher_bursts),
         ] {
             let map = map.as_fd().try_clone_to_owned();
             *kept = Some(map.context("cannot keep what is kept for each task")?);
@@ -271,6 +275,7 @@ fn open<'obj>(
         .context("the object has no .rodata")?;
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_nr_possible = machine.nr_possible;
+    rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
     Ok((skel, name))
 }

@@ -35,7 +35,8 @@ pub struct HostCpu {
     pub events: [u64; HOST_EVENTS.len()],
     /// What became of calls about hints.
     pub hint_calls: [u64; HINT_CALLS.len()],
+    began_ns: u64,
     leaving: u32,
-    unused: [u32; 5],
+    unused: [u32; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

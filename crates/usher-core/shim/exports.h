@@ -138,3 +138,13 @@ s32 USHER_EXPORT(cpupri_find)(struct usher *u, const struct usher_query *q, u32 
 {
 	return usher_cpupri_find(u, q, below, level);
 }
+
+s32 USHER_EXPORT(preempt)(struct usher *u, const struct usher_query *q, u32 class)
+{
+	return usher_preempt(u, q, class);
+}
+
+void USHER_EXPORT(preempt_runs)(struct usher *u, u32 cid, u32 class)
+{
+	usher_preempt_runs(u, cid, class);
+}

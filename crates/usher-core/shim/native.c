@@ -76,6 +76,21 @@ u64 usher_tables_level_offset(struct usher *u, u32 shard, u32 level)
 	return (u64)((u8 *)(leaf->words + level * leaf->stride) - (u8 *)u);
 }
 
+u32 usher_tables_class(struct usher *u, const struct usher_burst *burst, u32 weight, bool batch)
+{
+	return usher_class(u, burst, weight, batch);
+}
+
+void usher_tables_burst_born(struct usher *u, struct usher_burst *burst)
+{
+	usher_burst_born(u, burst);
+}
+
+void usher_tables_burst_ran(struct usher_burst *burst, u64 ran_ns, bool slept)
+{
+	usher_burst_ran(burst, ran_ns, slept);
+}
+
 bool usher_tables_present(struct usher *u, u32 shard, u32 level)
 {
 	struct usher_cpupri_leaf *leaf = &u->leaves[shard];

@@ -4,6 +4,7 @@
 use std::marker::{PhantomData, PhantomPinned};
 
 use crate::kinds::{Event, Reason};
+use crate::levels::Burst;
 
 /// `struct usher`; only C looks inside.
 #[repr(C)]
@@ -112,6 +113,14 @@ extern "C" {
     pub(crate) fn usher_tables_level_offset(u: *mut Usher, shard: u32, level: u32) -> u64;
     pub(crate) fn usher_tables_present(u: *mut Usher, shard: u32, level: u32) -> bool;
     pub(crate) fn usher_tables_node_level(u: *mut Usher, node: u32, level: u32) -> bool;
+    pub(crate) fn usher_tables_class(
+        u: *mut Usher,
+        burst: *const Burst,
+        weight: u32,
+        batch: bool,
+    ) -> u32;
+    pub(crate) fn usher_tables_burst_born(u: *mut Usher, burst: *mut Burst);
+    pub(crate) fn usher_tables_burst_ran(burst: *mut Burst, ran_ns: u64, slept: bool);
     pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
     pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
@@ -182,6 +191,8 @@ environments! {
     cpupri_set = usher_native_cpupri_set | usher_traced_cpupri_set: (*mut Usher, u32, u32);
     cpupri_find = usher_native_cpupri_find | usher_traced_cpupri_find:
         (*mut Usher, *const Query, u32, *mut u32) -> i32;
+    preempt = usher_native_preempt | usher_traced_preempt: (*mut Usher, *const Query, u32) -> i32;
+    preempt_runs = usher_native_preempt_runs | usher_traced_preempt_runs: (*mut Usher, u32, u32);
 }
 
 #[cfg(test)]

@@ -172,6 +172,30 @@ named! {
         HintKept = "hint-kept",
         /// ... or asked for a full place and was passed over.
         HintLapsed = "hint-lapsed",
+        /// A CPU of the task's LLC was preempted for it, ...
+        PreemptLlc = "preempt-llc",
+        /// ... of its node, ...
+        PreemptNode = "preempt-node",
+        /// ... of another node, ...
+        PreemptRemote = "preempt-remote",
+        /// ... or was being preempted already, ...
+        PreemptLost = "preempt-lost",
+        /// ... or there was none in reach that runs low enough.
+        PreemptNone = "preempt-none",
+    }
+}
+
+named! {
+    /// What a task is to those who wait for it, and the level of the CPU that runs it. `core/src/preempt.c`.
+    Class {
+        /// Runs long without sleeping, or says so.
+        Batch = "batch",
+        /// Neither, or newborn.
+        Normal = "normal",
+        /// Sleeps again soon.
+        Interactive = "interactive",
+        /// The same, and more than its weight asks for.
+        Critical = "critical",
     }
 }
 
@@ -237,6 +261,7 @@ mod tests {
             enumerators("granularity", "USHER_"),
             names(Granularity::ALL)
         );
+        assert_eq!(enumerators("class", "USHER_"), names(Class::ALL));
         let wakes = enumerators("wake", "USHER_WAKE");
         assert_eq!(wakes, ["", "-sync", "-fork"]);
         assert_eq!(names(Wake::ALL), ["wake", "sync", "fork"]);

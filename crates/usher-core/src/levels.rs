@@ -6,8 +6,9 @@ use std::fmt;
 use usher_topo::{Cid, Node, Shard};
 
 use crate::ffi;
+use crate::kinds::Class;
 use crate::placement::Core;
-use crate::request::Tiers;
+use crate::request::{Query, Tiers};
 use crate::set::CidSet;
 
 /// A level of the CPU priority map: 0, nothing urgent, to 100. The kernel's real-time class uses 0 for a CPU
@@ -58,6 +59,22 @@ impl Level {
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// How long a task runs between two sleeps.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Burst {
+    ns: u64,
+    average_ns: u64,
+}
+
+impl Burst {
+    /// It ran for `ran_ns`, and then slept, or was made to wait.
+    pub fn ran(&mut self, ran_ns: u64, slept: bool) {
+        // SAFETY: C reads and writes the burst.
+        unsafe { ffi::usher_tables_burst_ran(self, ran_ns, slept) }
     }
 }
 
@@ -150,6 +167,42 @@ impl Core {
         let cid = u32::try_from(cid).ok()?;
         let level = Level::new(level).expect("the core gives a level of the map");
         Some((Cid(cid), level))
+    }
+
+    /// A task of this class was woken and nobody is idle: the CPU that it is to take, marked for it, and how far from
+    /// `from` the search went is counted for `by`. [`Core::runs`] takes the mark away. Of the query `idle_core` is
+    /// not looked at.
+    pub fn preempt(&mut self, query: &Query, class: Class) -> Option<Cid> {
+        self.mapped();
+        let query = self.query(query);
+        // SAFETY: as in find_lower().
+        let cid = unsafe { (self.api.preempt)(self.u, &query, class as u32) };
+        u32::try_from(cid).ok().map(Cid)
+    }
+
+    /// `cid` begins to run a task of this class: its level from now on. The second such call after it was preempted
+    /// makes it free to be preempted again.
+    pub fn runs(&mut self, cid: Cid, class: Class) {
+        self.mapped();
+        let cid = self.cid(cid);
+        // SAFETY: as in set_level().
+        unsafe { (self.api.preempt_runs)(self.u, cid, class as u32) }
+    }
+
+    /// The class of a task by what it did and the weight it has (100: nice 0); `batch`: it says that it is a batch
+    /// task.
+    pub fn class(&self, burst: &Burst, weight: u32, batch: bool) -> Class {
+        // SAFETY: `u` is whole; C reads it and the burst, nothing else.
+        let class = unsafe { ffi::usher_tables_class(self.u, burst, weight, batch) };
+        Class::from_index(class as usize).expect("the core's classes are ours")
+    }
+
+    /// A task is born.
+    pub fn burst(&self) -> Burst {
+        let mut burst = Burst::default();
+        // SAFETY: as in class(); C writes the burst.
+        unsafe { ffi::usher_tables_burst_born(self.u, &mut burst) };
+        burst
     }
 
     /// How many CPUs of the shard are at the level. Never traced.

@@ -48,8 +48,8 @@ mod trace;
 /// The most CPUs a machine may have.
 pub const MAX_CIDS: usize = 4096;
 
-pub use kinds::{Event, Granularity, PickError, Reason, UnknownName, Wake};
-pub use levels::{Level, LevelQuery};
+pub use kinds::{Class, Event, Granularity, PickError, Reason, UnknownName, Wake};
+pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign};
 pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};

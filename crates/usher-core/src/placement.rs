@@ -170,7 +170,7 @@ impl Core {
     }
 
     #[track_caller]
-    fn query(&self, query: &Query) -> ffi::Query {
+    pub(crate) fn query(&self, query: &Query) -> ffi::Query {
         self.cid(query.from);
         self.cid(query.by);
         query.to_c()

@@ -101,6 +101,13 @@ fn retire_against_retire() {
     check("retire_against_retire", 1_000_000_000);
 }
 
+// Goal: two urgent tasks never take the same CPU, and one of them gets one, while a CPU that both see is about to run
+// something urgent itself.
+#[test]
+fn preempt_against_preempt() {
+    check("preempt_against_preempt", 5_000);
+}
+
 // Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.
 #[test]
 fn idle_against_queue() {

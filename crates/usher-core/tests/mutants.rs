@@ -36,6 +36,7 @@ const SCENARIOS: &[&str] = &[
     "raise_against_find_lowest",
     "set_against_retire",
     "retire_against_retire",
+    "preempt_against_preempt",
 ];
 
 /// Then those too large for all orders, with so many interruptions of actors at most.
@@ -256,6 +257,27 @@ const MUTANTS: &[Mutant] = &[
         file: "cpupri.c",
         was: "\t\t\tcid = usher_cpupri_search_node(u, s, n, level);\n\t\t\tif (cid >= 0)\n\t\t\t\treturn cid;\n\t\t\tenv_read_barrier(u); /* as in usher_cpupri_search_own() */\n\t\t}\n",
         is: "\t\t\tcid = usher_cpupri_search_node(u, s, n, level);\n\t\t\tif (cid >= 0)\n\t\t\t\treturn cid;\n\t\t\tbreak;\n\t\t}\n",
+    },
+    Mutant {
+        name: "preempt-unchecked",
+        breaks: "who marks a CPU takes it only if it was not marked",
+        file: "preempt.c",
+        was: "\treturn !(env_fetch_or(u, leaf->words + USHER_TAKEN * leaf->stride, bit) & bit);",
+        is: "\tenv_fetch_or(u, leaf->words + USHER_TAKEN * leaf->stride, bit);\n\treturn true;",
+    },
+    Mutant {
+        name: "preempt-once",
+        breaks: "who loses the race for a CPU tries another one",
+        file: "preempt.c",
+        was: "\t\tenv_count(u, query->self, USHER_EV_PREEMPT_LOST);\n",
+        is: "\t\tenv_count(u, query->self, USHER_EV_PREEMPT_LOST);\n\t\tbreak;\n",
+    },
+    Mutant {
+        name: "preempt-not-marked",
+        breaks: "a search passes over CPUs that are being preempted",
+        file: "cpupri.c",
+        was: "\tif (s->q.flags & USHER_UNTAKEN)\n",
+        is: "\tif (0)\n",
     },
 ];
 

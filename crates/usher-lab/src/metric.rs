@@ -77,6 +77,19 @@ fn line(line: &str) -> Option<Metric> {
         let value = rest.split_whitespace().next()?.parse().ok()?;
         return Some(Metric::higher("throughput_mb_per_s", value));
     }
+    // usher bench latency-under-batch: "wakeup delay p99: 1.234 ms", "batch loss: 0.12 %"
+    if let Some(rest) = text
+        .strip_prefix("wakeup delay p99: ")
+        .and_then(|r| r.strip_suffix(" ms"))
+    {
+        return Some(Metric::lower("wakeup_delay_p99_ms", rest.parse().ok()?));
+    }
+    if let Some(rest) = text
+        .strip_prefix("batch loss: ")
+        .and_then(|r| r.strip_suffix(" %"))
+    {
+        return Some(Metric::lower("batch_loss_percent", rest.parse().ok()?));
+    }
     stress_ng(text)
 }
 

@@ -49,15 +49,44 @@ fn here() -> usize {
     usize::try_from(cpu).expect("this system call fails on no Linux that runs std")
 }
 
+/// Gives the calling thread a nice value.
+pub fn nice(value: i32) -> io::Result<()> {
+    // SAFETY: no pointers. On Linux the calling thread alone is meant.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Timers of the calling thread end when they are due, and not up to 50 us later to be ended together.
+pub fn wake_exactly() -> io::Result<()> {
+    // SAFETY: no pointers.
+    match unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Where the kernel says how long the calling thread waited for a CPU.
+pub const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+/// For how long the calling thread could run and did not, since its birth, nanoseconds.
+pub fn waited_ns() -> io::Result<u64> {
+    let text = std::fs::read_to_string(SCHEDSTAT)?;
+    let word = text.split_whitespace().nth(1);
+    word.and_then(|word| word.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("`{}` has no second number", text.trim())))
+}
+
 /// Work that no compiler can leave out, some microseconds of it.
-fn work() {
+pub fn work() {
     let mut sum = 1u64;
     for step in 0..2000 {
         sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -2,6 +2,7 @@
 //! `usher bench`: small programs that show on the running kernel what its scheduler does. Meant for guests of
 //! `usher lab`; they run on any Linux machine.
 
+mod latency;
 mod measure;
 mod misfit;
 mod reckon;
@@ -19,11 +20,13 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    LatencyUnderBatch(latency::Args),
     Misfit(misfit::Args),
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     match &args.bench {
+        Bench::LatencyUnderBatch(args) => latency::run(args),
         Bench::Misfit(args) => misfit::run(args),
     }
 }

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The classes of tasks: what the core is told of a task to judge it by, and the CPU that a woken one
+ * preempts. How long a task runs between two sleeps is kept in its storage, from birth on.
+ */
+#ifndef USHER_CLASS_BPF_H
+#define USHER_CLASS_BPF_H
+
+/* Set by the loader before load: nobody is preempted, and no class is kept. */
+const volatile bool usher_no_preempt;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct usher_burst);
+} usher_bursts SEC(".maps");
+
+static __always_inline bool preempting(void)
+{
+	return !usher_no_preempt && usher_idle_mode == USHER_IDLE_USHER;
+}
+
+static __always_inline void burst_begin(struct usher __arena *u, struct task_struct *p)
+{
+	struct usher_burst *b;
+
+	if (!preempting())
+		return;
+	b = bpf_task_storage_get(&usher_bursts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (b)
+		usher_burst_born(u, b);
+}
+
+/*
+ * The task's own weight times its control group's. Groups have 1024 shares, times 1024, for the weight
+ * of 100 that is the default; without groups a task has its own weight.
+ */
+static __always_inline u32 weight_of(struct task_struct *p)
+{
+	u64 weight = p->scx.weight, shares;
+
+	if (!bpf_core_field_exists(p->sched_task_group))
+		return weight;
+	shares = p->sched_task_group->shares;
+	if (shares)
+		weight = weight * (shares >> 10) >> 10;
+	return weight ? weight : 1;
+}
+
+#define USHER_SCHED_BATCH 3
+#define USHER_SCHED_IDLE 5
+
+static __always_inline u32 class_of(struct usher __arena *u, struct task_struct *p)
+{
+	struct usher_burst *b = bpf_task_storage_get(&usher_bursts, p, 0, 0);
+
+	if (!b)
+		return USHER_NORMAL;
+	return usher_class(u, b, weight_of(p), p->policy == USHER_SCHED_BATCH || p->policy == USHER_SCHED_IDLE);
+}
+
+/* It ran, and sleeps unless it is still runnable. */
+static __always_inline void burst_end(struct task_struct *p, u64 ran_ns, bool runnable)
+{
+	struct usher_burst *b;
+
+	if (!preempting())
+		return;
+	b = bpf_task_storage_get(&usher_bursts, p, 0, 0);
+	if (b)
+		usher_burst_ran(b, ran_ns, !runnable);
+}
+
+/* The CPU that a woken task is to take, as a cid, or negative. */
+static __always_inline s32 preempted_for(struct usher __arena *u, struct task_struct *p,
+					 const struct usher_query *q, u64 enq_flags)
+{
+	if (!preempting() || !(enq_flags & SCX_ENQ_WAKEUP))
+		return USHER_NONE_LOWER;
+	return usher_preempt(u, q, class_of(u, p));
+}
+
+#endif

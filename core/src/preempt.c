@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Preemption: a task that is urgent and finds nobody idle takes the CPU of one that is less so.
+ *
+ * Every task has a class. How long it runs between two sleeps says what it is, and its weight says what
+ * it is to be:
+ *
+ *   batch              runs for four slices or longer without sleeping, or says that it is
+ *   normal             between the two, and newborns
+ *   interactive        sleeps again within a quarter of a slice
+ *   latency-critical   interactive, and more than its weight asks for
+ *
+ * A weight of 300 (nice -5) or more raises the class by one, of 900 (nice -10) by two; one of 33
+ * (nice 5) or less lowers it by one. So a hog of nice -10 is not latency-critical, whatever it says.
+ *
+ * Each CPU is in the priority map at the class of the task it runs. An idle CPU stays at its last one:
+ * who preempts it by mistake finds it free.
+ *
+ * Who preempts whom: latency-critical tasks all below, others those at least two classes below. Classes
+ * that are observed come and go, and neighbours would take turns at preempting each other. A CPU is
+ * preempted once at a time: it is marked by who takes it, and marks itself free when it comes to run
+ * the second task after that. A search passes over marked CPUs; who loses the race for one tries again
+ * a bounded number of times, and then waits in a queue like others.
+ */
+#ifndef USHER_PREEMPT_C
+#define USHER_PREEMPT_C
+
+#include "../include/usher/usher.h"
+#include "idle.c"
+#include "cpupri.c"
+
+#define USHER_PREEMPT_TRIES 3
+#define USHER_BATCH_SLICES 4	   /* who runs so long without sleeping is a batch task */
+#define USHER_INTERACTIVE_PART 4   /* who sleeps within this part of a slice is interactive */
+#define USHER_WEIGHT_URGENT 300
+#define USHER_WEIGHT_CRITICAL 900
+#define USHER_WEIGHT_LOW 33
+
+/* A task is born: nothing is known, so it is normal. */
+USHER_FN void usher_burst_born(struct usher USHER_MEM *u, struct usher_burst *b)
+{
+	b->ns = 0;
+	b->average_ns = u->slice_ns;
+}
+
+/* A task ran for ran_ns, and then slept or was made to wait. */
+USHER_FN void usher_burst_ran(struct usher_burst *b, u64 ran_ns, bool slept)
+{
+	b->ns += ran_ns;
+	if (!slept)
+		return;
+	b->average_ns = b->average_ns - b->average_ns / 4 + b->ns / 4;
+	b->ns = 0;
+}
+
+/* The class of a task of this weight. A burst that goes on counts as soon as it is longer than those before. */
+USHER_FN u32 usher_class(struct usher USHER_MEM *u, const struct usher_burst *b, u32 weight, bool batch)
+{
+	u64 burst = b->ns > b->average_ns ? b->ns : b->average_ns;
+	u32 class = USHER_NORMAL;
+
+	if (batch || burst >= USHER_BATCH_SLICES * u->slice_ns)
+		class = USHER_BATCH;
+	else if (burst < u->slice_ns / USHER_INTERACTIVE_PART)
+		class = USHER_INTERACTIVE;
+	if (weight <= USHER_WEIGHT_LOW)
+		return class ? class - 1 : class;
+	class += (weight >= USHER_WEIGHT_URGENT) + (weight >= USHER_WEIGHT_CRITICAL);
+	return class < USHER_CRITICAL ? class : USHER_CRITICAL;
+}
+
+/* Tasks of a class preempt those of lower ones than this. */
+USHER_FN u32 usher_preempts_below(u32 class)
+{
+	if (class >= USHER_CRITICAL)
+		return class;
+	return class ? class - 1 : 0;
+}
+
+/* Marks a CPU as being preempted. False: somebody else does it. Test: preempt_against_preempt. */
+USHER_FN bool usher_preempt_mark(struct usher USHER_MEM *u, u32 cid)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+	struct usher_cpupri_leaf USHER_MEM *leaf = &u->leaves[c->shard];
+	u64 bit = 1ULL << (c->bit & 63);
+
+	return !(env_fetch_or(u, leaf->words + USHER_TAKEN * leaf->stride, bit) & bit);
+}
+
+/*
+ * A task of this class was woken and nobody is idle: the CPU that it is to take, marked, or
+ * USHER_NONE_LOWER. The nearest in reach, there of the lowest class.
+ */
+USHER_UNIT s32 usher_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
+			     const struct usher_query *query USHER_UNIT_PTR, u32 class)
+{
+	struct usher_cid USHER_MEM *from = &u->cids[query->from];
+	struct usher_query q = *query;
+	u32 below = usher_preempts_below(class), i, level;
+
+	q.flags |= USHER_UNTAKEN;
+	for (i = 0; i < USHER_PREEMPT_TRIES && below && env_again(u); i = env_next(u, i)) {
+		s32 cid = usher_cpupri_find(u, &q, below, &level);
+
+		if (cid < 0)
+			break;
+		if (usher_preempt_mark(u, cid)) {
+			u32 far = u->cids[cid].llc == from->llc ? USHER_EV_PREEMPT_LLC :
+				  u->cids[cid].node == from->node ? USHER_EV_PREEMPT_NODE :
+								    USHER_EV_PREEMPT_REMOTE;
+
+			env_count(u, query->self, far);
+			return cid;
+		}
+		env_count(u, query->self, USHER_EV_PREEMPT_LOST);
+	}
+	env_count(u, query->self, USHER_EV_PREEMPT_NONE);
+	return USHER_NONE_LOWER;
+}
+
+/* cid begins to run a task of this class. For that CPU only. */
+USHER_FN void usher_preempt_runs(struct usher USHER_MEM *u, u32 cid, u32 class)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+	struct usher_cpupri_leaf USHER_MEM *leaf = &u->leaves[c->shard];
+	u64 USHER_MEM *taken = leaf->words + USHER_TAKEN * leaf->stride;
+	u64 bit = 1ULL << (c->bit & 63);
+
+	usher_cpupri_set(u, cid, class);
+	if (!(env_read(u, taken) & bit))
+		return;
+	if (!u->cpus[cid].taken) {
+		u->cpus[cid].taken = 1; /* this is the task it was taken for */
+		return;
+	}
+	u->cpus[cid].taken = 0;
+	env_fetch_and(u, taken, ~bit);
+}
+
+#endif
