@@ -31,6 +31,7 @@
 #define USHER_INLINE static __always_inline __attribute__((unused)) /* BPF returns no structures */
 /* Global functions: the verifier goes through each once per program instead of once per call. */
 #define USHER_UNIT __attribute__((noinline))
+#define USHER_UNIT_COLD USHER_UNIT
 #define USHER_UNIT_MEM __arg_arena
 #define USHER_UNIT_PTR __arg_nonnull
 #define USHER_COLD static __attribute__((noinline, unused))

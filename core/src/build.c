@@ -11,6 +11,8 @@
  * densely as they go without straddling one. So with `global` 512 CPUs share a line, as in the
  * kernel's own mask.
  *
+ * A bit per CPU for tasks on weak ones comes next, on machines whose CPUs differ (capacity.c).
+ *
  * The CPU priority map, if the spec asks for it, comes last, so that nothing else moves. A domain's
  * words stand level by level, and a domain starts on a line of its own. So with `global` and `node`
  * the CPUs of up to 512 cids share a line per level, as in the kernel and in the published proposal,
@@ -22,6 +24,7 @@
 #define USHER_BUILD_C
 
 #include "../include/usher/usher.h"
+#include "capacity.c"
 
 #define USHER_CLOCK_START (1ULL << 40) /* far from zero, which means "never ran" */
 
@@ -103,6 +106,17 @@ static u32 usher_domain_end(const struct usher_spec *spec, const u32 *first, u32
 static u32 usher_tier(const struct usher_spec *spec, u32 cid)
 {
 	return spec->tier[cid] < USHER_MAX_TIERS ? spec->tier[cid] : USHER_MAX_TIERS - 1;
+}
+
+/* Whether there is something to tell the CPUs apart by: then there is room for struct usher.misfits. */
+static bool usher_tiers_differ(const struct usher_spec *spec)
+{
+	u32 c;
+
+	for (c = 0; c < spec->nr_cids && !spec->no_capacity; c++)
+		if (spec->capacity[c] != spec->capacity[0])
+			return true;
+	return false;
 }
 
 static void usher_fill_shards(struct usher *u, const struct usher_spec *spec, const u32 *first)
@@ -234,6 +248,33 @@ static void usher_fill_nodes(struct usher *u, const struct usher_spec *spec)
 	}
 }
 
+/*
+ * What capacity.c goes by. CPUs of about the same capacity count as equal, so that a machine whose best cores differ by
+ * a hundred megahertz pays nothing.
+ */
+static void usher_fill_tiers(struct usher *u, const struct usher_spec *spec, u64 *misfits)
+{
+	u32 c, t, top = 0, tiers = 0;
+
+	for (c = 0; c < spec->nr_cids; c++) {
+		u32 capacity = spec->capacity[c];
+
+		t = usher_tier(spec, c);
+		if (!(tiers >> t & 1) || capacity < u->tier_capacity[t])
+			u->tier_capacity[t] = capacity;
+		tiers |= 1u << t;
+		if (capacity > top)
+			top = capacity;
+	}
+	for (t = 0; t < USHER_MAX_TIERS; t++)
+		if (tiers >> t & 1 && !usher_greater(top, u->tier_capacity[t]))
+			u->top_tiers |= 1u << t;
+	u->tiers = tiers;
+	u->tier_order = spec->tier_order;
+	u->asymmetric = misfits && u->top_tiers != tiers;
+	u->misfits = u->asymmetric ? misfits : NULL;
+}
+
 /* The bits of shards in their nodes' summaries, and of LLCs in their nodes' backlogs. */
 static void usher_fill_summaries(struct usher *u, const struct usher_spec *spec)
 {
@@ -320,7 +361,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	struct usher_bump bump = { .base = mem };
 	struct usher dummy = { 0 }, *u = usher_take(&bump, sizeof(*u));
 	u32 first[USHER_MAX_CIDS + 1];
-	u64 *words, *clocks, *settled;
+	u64 *words, *clocks, *settled, *misfits = NULL;
 	u32 n, c, s = 0, nr_summaries = 0, nr_backlogs = 0;
 
 	for (c = 0; c < spec->nr_cids; c++)
@@ -357,6 +398,8 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));
 	words = usher_take(&bump, usher_pack_words(spec, first, NULL, NULL) * sizeof(u64));
 	usher_take(&bump, 0); /* the last line is whole */
+	if (usher_tiers_differ(spec))
+		misfits = usher_take(&bump, (spec->nr_cids + 511) / 512 * USHER_LINE);
 	if (!mem) {
 		if (spec->cpupri)
 			usher_layout_cpupri(spec, &bump, first, u);
@@ -369,6 +412,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	usher_fill_llcs(u, spec, clocks, settled);
 	usher_fill_nodes(u, spec);
 	usher_fill_summaries(u, spec);
+	usher_fill_tiers(u, spec, misfits);
 	if (spec->cpupri)
 		usher_layout_cpupri(spec, &bump, first, u);
 	u->nr_cids = spec->nr_cids;

@@ -4,6 +4,8 @@
  * own environment and exports what it needs under its own names.
  */
 #include "idle.c"
+#include "capacity.c"
+#include "fit.c"
 #include "queue.c"
 #include "hint.c"
 #include "place.c"

@@ -19,8 +19,18 @@
  *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
  *     come together. Instead of a long queue a much shorter one, whatever was hinted.
  *
+ * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and steps 2 and 3 take
+ * CPUs that are enough, and instead of 3 to 9 come
+ *
+ * 11. prev, if its whole core is idle and it is enough.
+ * 12. An idle core that is enough, of the strongest tier first or of the weakest (struct usher.tier_order); of each
+ *     tier in the LLC, then in the node.
+ * 13. An idle CPU that is enough, in the same order. Then other nodes, by distance alone.
+ * 14. Nobody idle is enough: the strongest idle core, else CPU, since a weak CPU is better than waiting behind
+ *     somebody.
+ *
  * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not
- * allowed, the waker's CPU stands in for it, else the first allowed one. Steps 1 to 9 claim the
+ * allowed, the waker's CPU stands in for it, else the first allowed one. All steps but 10 claim the
  * CPU.
  */
 #ifndef USHER_PLACE_C
@@ -28,6 +38,7 @@
 
 #include "../include/usher/usher.h"
 #include "idle.c"
+#include "fit.c"
 #include "queue.c"
 #include "hint.c"
 
@@ -228,6 +239,78 @@ USHER_FN s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_r
 	return usher_place_prev(u, s, from, reason);
 }
 
+/* What usher_place_unequal() returns: a cid, and above it the reason. In a kernel no function returns a structure. */
+#define USHER_CID_BITS 12
+_Static_assert(USHER_MAX_CIDS <= 1 << USHER_CID_BITS, "a cid has room below the reason");
+
+USHER_FN s32 usher_cid_because(s32 cid, u32 reason)
+{
+	return cid | (s32)(reason << USHER_CID_BITS);
+}
+
+/* Steps 11 to 14, from s->q.from on; fit are the tiers that are enough, rest the others. */
+USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
+	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
+	u64 idle = usher_shard_idle(u, shard);
+	s32 cid;
+
+	/* 11. prev's whole core. */
+	if (fit >> (c->tier & 31) & 1 && (idle & c->core) == c->core) {
+		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
+			return usher_cid_because(s->q.from, USHER_PREV_CORE);
+		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
+	}
+	if (!idle && !usher_somebody_idle(u))
+		return USHER_NONE_IDLE;
+
+	/* 12 and 13. */
+	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
+	cid = usher_search_fit(u, s, fit, u->tier_order);
+	if (cid >= 0)
+		return usher_cid_because(cid, s->core ? USHER_FIT_CORE : USHER_FIT_CPU);
+
+	/* 14. */
+	cid = usher_search_fit(u, s, rest, USHER_STRONGEST_FIRST);
+	return cid >= 0 ? usher_cid_because(cid, USHER_UNFIT) : cid;
+}
+
+/* All steps but 1 and 10 where CPUs differ: usher_cid_because(), or USHER_NONE_IDLE. */
+USHER_UNIT_COLD s32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM,
+					const struct usher_request *r USHER_UNIT_PTR, u32 from)
+{
+	struct usher_search s = { .q = { .allowed = r->allowed, .self = r->waker } };
+	u32 fit = usher_tiers_fit(u, &r->demand), rest = u->tiers & ~fit;
+	u16 reason;
+	s32 cid;
+
+	if (r->tiers) {
+		fit &= r->tiers;
+		rest &= r->tiers;
+	}
+	s.q.tiers = fit;
+	if (fit && (r->wake | r->hints)) {
+		cid = usher_place_special(u, r, &s, from, &reason);
+		if (cid >= 0)
+			return usher_cid_because(cid, reason);
+	}
+	s.q.from = from;
+	return usher_place_fit(u, &s, fit, rest);
+}
+
+/* Step 10: nobody is idle. */
+USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
+						     u32 from)
+{
+	if (r->wake == USHER_WAKE_SYNC && u->cids[r->waker].llc != u->cids[from].llc &&
+	    (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
+	    !usher_queue_longer(u, u->cids[r->waker].llc, u->cids[from].llc))
+		from = r->waker;
+	from = usher_queue_shorter(u, r->waker, from, r->allowed);
+	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);
+}
+
 /* The decision of usher_place(), not yet counted. */
 USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 						 const struct usher_request *r)
@@ -247,6 +330,14 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid));
 	}
 
+	/* CPUs of different capacity: all that equal ones pay for it is this test. */
+	if (__builtin_expect(u->asymmetric, 0)) {
+		cid = usher_place_unequal(u, r, from);
+		if (cid < 0)
+			return usher_place_queue(u, r, from);
+		return usher_decide(cid & (USHER_MAX_CIDS - 1), cid >> USHER_CID_BITS, true);
+	}
+
 	/* The wish of the task, 2, and 3 if sync. Asked at once: a plain wakeup without wishes pays nothing for others. */
 	if (r->wake | r->hints) {
 		cid = usher_place_special(u, r, &s, from, &reason);
@@ -262,14 +353,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 	if (cid >= 0)
 		return usher_decide(cid, reason, true);
 
-	/* 10. Nobody is idle. */
-	if (r->wake == USHER_WAKE_SYNC && u->cids[r->waker].llc != u->cids[from].llc &&
-	    (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
-	    !usher_queue_longer(u, u->cids[r->waker].llc, u->cids[from].llc))
-		from = r->waker;
-	from = usher_queue_shorter(u, r->waker, from, r->allowed);
-	reason = (u32)from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE;
-	return usher_decide(from, reason, false);
+	return usher_place_queue(u, r, from);
 }
 
 /* Where should this task run? r->prev and r->waker are cids of the machine. */

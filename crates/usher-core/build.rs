@@ -15,7 +15,13 @@ fn main() {
     for environment in ["native", "traced", "model"] {
         compile(&crate_dir, &core, environment, environment);
     }
-    for shim in ["bench", "bench_hinted", "bench_cpupri", "masks"] {
+    for shim in [
+        "bench",
+        "bench_hinted",
+        "bench_equal",
+        "bench_cpupri",
+        "masks",
+    ] {
         compile(&crate_dir, &core, shim, "native");
     }
 }

@@ -22,6 +22,7 @@
  *                                   and return integers and pointers only. Optional, and with it
  *   USHER_UNIT_MEM, USHER_UNIT_PTR  what a host wants to be said of their parameters, for pointers with and
  *                                   without USHER_MEM
+ *   USHER_UNIT_COLD                 USHER_UNIT and off the hot path. Optional
  *
  * and, for u the struct usher at hand and p a pointer to a u64 that other CPUs touch:
  *
@@ -59,6 +60,9 @@
 #define USHER_UNIT USHER_FN
 #define USHER_UNIT_MEM
 #define USHER_UNIT_PTR
+#endif
+#ifndef USHER_UNIT_COLD
+#define USHER_UNIT_COLD USHER_COLD
 #endif
 #ifndef env_read_barrier
 #define env_read_barrier(u) env_barrier(u)

@@ -12,10 +12,12 @@
  *   backlog    which queues have somebody waiting                         core/src/queue.c
  *   cpupri     which CPU runs at which level; whom to preempt             core/src/cpupri.c
  *   preempt    classes of tasks, and who takes whose CPU                 core/src/preempt.c
+ *   capacity   what a task asks of a CPU, and which CPUs are strong       core/src/capacity.c
  *   place      one decision, with its reason                              core/src/place.c
  *   vtime      the order of a queue                                       core/src/queue.c
  *
- * Units: times in nanoseconds, capacities 0..1024, weights with 100 as the default (1..10000).
+ * Units: times in nanoseconds, capacities and utilisation 0..1024 of the strongest CPU, weights with 100 as
+ * the default (1..10000).
  */
 #ifndef USHER_H
 #define USHER_H
@@ -82,6 +84,10 @@ enum usher_reason {
 	USHER_NODE_CPU,		/* an idle CPU in the node */
 	USHER_REMOTE_CORE,	/* an idle core in another node */
 	USHER_REMOTE_CPU,	/* an idle CPU in another node */
+	USHER_FIT_CORE,		/* CPUs differ in capacity: an idle core of a tier that is enough for the task */
+	USHER_FIT_CPU,		/* ... or an idle CPU of one */
+	USHER_UNFIT,		/* nobody idle is enough: the strongest idle CPU all the same */
+	USHER_MISFIT,		/* a running task that its CPU is too weak for: an idle CPU that is stronger */
 	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
 	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), or where prev is not allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
@@ -113,6 +119,8 @@ enum usher_event {
 	USHER_EV_PREEMPT_REMOTE, /* ... of another node, */
 	USHER_EV_PREEMPT_LOST,	 /* ... or was being preempted already, */
 	USHER_EV_PREEMPT_NONE,	 /* ... or there was none in reach that runs low enough */
+	USHER_EV_MISFIT_WAITS,	 /* a task began to wait, running on a weak CPU, for a stronger one to go idle */
+	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_NR_EVENTS,
 };
 
@@ -215,6 +223,13 @@ struct usher_cpu {
 	u64 unused[(8 - (6 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
+/* In which order tiers that are enough for a task are searched for an idle CPU. */
+enum usher_tier_order {
+	USHER_STRONGEST_FIRST,
+	USHER_WEAKEST_FIRST, /* the smallest that fits */
+};
+
+/* What every decision reads stands on the first line. */
 struct usher {
 	struct usher_cid USHER_MEM *cids;
 	struct usher_shard USHER_MEM *shards;
@@ -222,8 +237,10 @@ struct usher {
 	struct usher_node USHER_MEM *nodes;
 	struct usher_cpu USHER_MEM *cpus;
 	s32 USHER_MEM *cid_of_cpu; /* nr_cpu_ids entries, -1 for a CPU without a cid */
-	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary */
 	u64 USHER_MEM *backlogs; /* every node's backlog, one behind the other: who goes idle reads them all */
+	u32 asymmetric; /* some CPU is greater than another, see capacity.c; 0 also if told to ignore that */
+	u32 tier_order; /* enum usher_tier_order */
+	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary */
 	u32 nr_summaries, nr_backlogs;
 	struct usher_host *host;
 	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
@@ -235,7 +252,14 @@ struct usher {
 	struct usher_cpupri_leaf USHER_MEM *leaves; /* NULL: without the CPU priority map */
 	struct usher_cpupri_node USHER_MEM *cpupri_nodes;
 	u64 USHER_MEM *cpupri_levels; /* what their levels point to, a line per node */
+	u64 USHER_MEM *misfits;	/* a bit per cid: a task runs there that waits for a stronger CPU; NULL: all are equal */
+	u32 tiers;     /* bit t: there are CPUs of tier t, */
+	u32 top_tiers; /* ... and none is greater than they are */
+	u32 tier_capacity[USHER_MAX_TIERS]; /* the least of each */
 };
+
+/* Every decision asks, and machines of equal CPUs pay for nothing else: on a line that it reads anyway. */
+_Static_assert(__builtin_offsetof(struct usher, asymmetric) < USHER_LINE, "asked on the first line");
 
 /* A set of cids, bit c % 64 of word c / 64. Always this long, so that a bound is a mask. */
 struct usher_set {
@@ -273,6 +297,25 @@ enum usher_hint {
 #define USHER_FORK_HINTS (USHER_FORK_AFFINE | USHER_FORK_SPREAD)
 #define USHER_WAKE_HINTS (USHER_WAKE_AFFINE | USHER_WAKE_HOLD)
 
+/*
+ * What a task asks of the CPU that it runs on. All 0: nothing is known, and any CPU is enough. It says nothing on
+ * machines whose CPUs are equal.
+ */
+struct usher_demand {
+	u16 util;	/* usher_util_now() */
+	u16 clamp_min;	/* the kernel's uclamp: it wants a CPU of at least this capacity, */
+	u16 clamp_max;	/* ... and one of this capacity is enough whatever util says. 0: no limit */
+	u16 unused;
+};
+
+/* How much a task runs: see capacity.c. Kept by the host, one per task, all 0 at birth. */
+struct usher_util {
+	u64 at_ns;    /* up to when it is accounted; 0: it has not run yet */
+	u32 average;  /* with 20 fraction bits */
+	u16 settled;  /* an average of what it was when the task went to sleep */
+	u16 unused;
+};
+
 /* One task to place. */
 struct usher_request {
 	const struct usher_set USHER_MEM *allowed; /* NULL: any */
@@ -282,6 +325,7 @@ struct usher_request {
 	u32 nr_allowed;	  /* how many cids allowed names; any number above one if NULL */
 	u32 tiers;	  /* as in struct usher_query */
 	u32 hints;	  /* enum usher_hint, of the task; of a newborn, which has its parent's */
+	struct usher_demand demand;
 };
 
 struct usher_decision {
@@ -298,6 +342,8 @@ struct usher_spec {
 	u64 slice_ns;
 	u32 core_probes;
 	u32 cpupri;	     /* with the CPU priority map */
+	u32 no_capacity;     /* all CPUs count as equal, whatever their capacity */
+	u32 tier_order;	     /* enum usher_tier_order */
 	const u32 *cpu;	     /* per cid */
 	const u32 *core;     /* per cid, ascending */
 	const u32 *shard;    /* per cid, ascending */

@@ -2,8 +2,8 @@
 //! What a claim and a release of an idle CPU, and a whole decision, cost in units of two bare atomics on one
 //! line. The loops take turns, a tenth of a millisecond each, so that all see the same machine, and as the time of a
 //! loop counts the one that a tenth of its turns undercut, in the best of some passes: what else runs on the machine
-//! only adds. What hints cost those who have none is too little for that, so it is counted in instructions. Last come
-//! the targets, met or missed.
+//! only adds. What hints cost those who have none, and capacities equal CPUs, is too little for that, so it is counted in
+//! instructions. Last come the targets, met or missed.
 //!
 //! ```text
 //! cargo run --release -p usher-core --example ratios
@@ -28,6 +28,8 @@ use common::{Stage, LOADS, MACHINES};
 const PASSES: usize = 5;
 const TURNS: usize = 101;
 const TURN_NS: f64 = 100_000.0;
+/// One test: compare and jump.
+const CAPACITY_TEST: f64 = 2.0;
 
 /// Something that runs so many rounds.
 type Run<'a> = Box<dyn FnMut(u64) -> u64 + 'a>;
@@ -233,6 +235,43 @@ fn hints(targets: &mut Vec<Target>) {
     });
 }
 
+/// What a decision on a machine of equal CPUs costs more than if the core knew nothing of capacities, in instructions.
+fn capacity(targets: &mut Vec<Target>) {
+    const ROUNDS: u64 = 32;
+    println!(
+        "\nplace() and the release of what it claimed, 256 equal CPUs, in instructions\n{:<14} {:>12} {:>9} {:>7}",
+        "reason", "no capacity", "as it is", "more"
+    );
+    let mut worst: f64 = 0.0;
+    for (reason, idle, step, width) in common::REASONS {
+        let places = common::places(0, width);
+        let per_round = |equal: bool| {
+            let mut core = common::core_with_idle(idle.clone(), step);
+            let [mut one] = Loop::split(&mut core, [Cid(0)]);
+            let mut count = |rounds| {
+                steps::instructions(&mut || {
+                    black_box(if equal {
+                        one.place_equal(&places, Wake::Wake, Hints::NONE, rounds)
+                    } else {
+                        one.place_hinted(&places, Wake::Wake, Hints::NONE, rounds)
+                    });
+                })
+            };
+            (count(2 * ROUNDS) - count(ROUNDS)) as f64 / ROUNDS as f64
+        };
+        let (without, with) = (per_round(true), per_round(false));
+        let more = with - without;
+        let name = reason.as_str();
+        println!("{name:<14} {without:>12.1} {with:>9.1} {more:>7.2}");
+        worst = worst.max(more);
+    }
+    targets.push(Target {
+        what: "place(), equal CPUs, instructions for capacity",
+        worst,
+        limit: Some(CAPACITY_TEST),
+    });
+}
+
 /// Two threads at once, in one LLC or in two nodes. The loops take turns here, too, but a turn is longer, since
 /// threads have to start.
 fn contended() {
@@ -284,6 +323,7 @@ fn main() {
     claim_release(&mut targets);
     decisions(&mut targets);
     hints(&mut targets);
+    capacity(&mut targets);
     contended();
     levels::alone(&mut targets);
     levels::contended();

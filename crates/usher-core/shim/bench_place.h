@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The loop of whole decisions. Each that is measured stands in a file of its own (bench.c, bench_hinted.c), where the
+ * The loop of whole decisions. Each that is measured stands in a file of its own (bench.c, bench_hinted.c,
+ * bench_equal.c), where the
  * compiler makes it one with the core, as in a host: of several in one file it makes the core a function that all call.
  */
 #include "../../../core/src/core.c"
@@ -33,8 +34,13 @@ BENCH_INLINE u64 bench_place(struct usher *u, const struct usher_bench_places *p
 			.nr_allowed = u->nr_cids,
 			.hints = hints,
 		};
-		struct usher_decision d = usher_place(u, &r);
+		struct usher_decision d;
 
+#ifdef BENCH_EQUAL
+		if (u->asymmetric)
+			__builtin_unreachable();
+#endif
+		d = usher_place(u, &r);
 		if (d.claimed)
 			bench_release(u, d.cid);
 		sum += d.reason;

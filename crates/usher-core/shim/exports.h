@@ -148,3 +148,33 @@ void USHER_EXPORT(preempt_runs)(struct usher *u, u32 cid, u32 class)
 {
 	usher_preempt_runs(u, cid, class);
 }
+
+s32 USHER_EXPORT(misfit)(struct usher *u, const struct usher_request *r)
+{
+	return usher_misfit(u, r);
+}
+
+s32 USHER_EXPORT(misfit_call)(struct usher *u, u32 cid)
+{
+	return usher_misfit_call(u, cid);
+}
+
+bool USHER_EXPORT(take_instead)(struct usher *u, u32 cid, u64 first, u64 v, const struct usher_demand *d)
+{
+	return usher_take_instead(u, cid, first, v, d);
+}
+
+void USHER_EXPORT(util_ran)(struct usher *u, struct usher_util *t, u32 cid, u64 now_ns, u64 ran_ns)
+{
+	usher_util_ran(u, t, cid, now_ns, ran_ns);
+}
+
+void USHER_EXPORT(util_slept)(struct usher_util *t)
+{
+	usher_util_slept(t);
+}
+
+u32 USHER_EXPORT(util_now)(const struct usher_util *t, u64 now_ns)
+{
+	return usher_util_now(t, now_ns);
+}

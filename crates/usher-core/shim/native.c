@@ -105,6 +105,18 @@ bool usher_tables_node_level(struct usher *u, u32 node, u32 level)
 	return env_read(u, map->levels + level / 64) >> (level & 63) & 1;
 }
 
+/* Whether capacities count on this machine. */
+bool usher_tables_asymmetric(struct usher *u)
+{
+	return u->asymmetric;
+}
+
+/* Whether the task that runs on a CPU waits for a stronger one. */
+bool usher_tables_misfit_waits(struct usher *u, u32 cid)
+{
+	return u->asymmetric && env_read(u, &u->misfits[cid / 64]) >> (cid & 63) & 1;
+}
+
 void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)
 {
 	u->cpus[cid].look = llc + 1;
@@ -138,4 +150,6 @@ void usher_tables_sizes(u32 *sizes)
 	sizes[6] = sizeof(struct usher_host);
 	sizes[7] = USHER_NR_REASONS;
 	sizes[8] = USHER_NR_EVENTS;
+	sizes[9] = sizeof(struct usher_util);
+	sizes[10] = sizeof(struct usher_demand);
 }

@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 use usher_hint::Hints;
 use usher_topo::Cid;
 
-use crate::ffi::Usher;
+use crate::ffi::{usher_tables_asymmetric, Usher};
 use crate::kinds::Wake;
 use crate::levels::Level;
 use crate::masks::{CMasks, ComplementMasks};
@@ -54,6 +54,14 @@ extern "C" {
     fn usher_bench_idle_and_look(u: *mut Usher, p: *const CPlaces, by: u32, rounds: u64) -> u64;
     fn usher_bench_place(u: *mut Usher, p: *const CPlaces, by: u32, wake: u32, rounds: u64) -> u64;
     fn usher_bench_place_hinted(
+        u: *mut Usher,
+        places: *const CPlaces,
+        by: u32,
+        wake: u32,
+        hints: u32,
+        rounds: u64,
+    ) -> u64;
+    fn usher_bench_place_equal(
         u: *mut Usher,
         places: *const CPlaces,
         by: u32,
@@ -288,6 +296,19 @@ impl<'a> Loop<'a> {
         let (places, wake, hints) = (places.to_c(), wake as u32, hints.bits());
         // SAFETY: as in idle_map().
         unsafe { usher_bench_place_hinted(self.u, &places, self.by.0, wake, hints, rounds) }
+    }
+
+    /// The same of a core that knows nothing of capacities.
+    ///
+    /// # Panics
+    /// A place is not on the machine, or its CPUs differ in capacity.
+    pub fn place_equal(&mut self, places: &Places, wake: Wake, hints: Hints, rounds: u64) -> u64 {
+        places.check(self.nr_cids);
+        // SAFETY: a read.
+        assert!(!unsafe { usher_tables_asymmetric(self.u) }, "equal CPUs");
+        let (places, wake, hints) = (places.to_c(), wake as u32, hints.bits());
+        // SAFETY: as in idle_map(); that CPUs are equal, which it takes for granted, was checked.
+        unsafe { usher_bench_place_equal(self.u, &places, self.by.0, wake, hints, rounds) }
     }
 
     #[track_caller]

@@ -25,6 +25,8 @@ pub(crate) struct Spec {
     pub slice_ns: u64,
     pub core_probes: u32,
     pub cpupri: u32,
+    pub no_capacity: u32,
+    pub tier_order: u32,
     pub cpu: *const u32,
     pub core: *const u32,
     pub shard: *const u32,
@@ -46,6 +48,27 @@ pub(crate) struct Request {
     pub nr_allowed: u32,
     pub tiers: u32,
     pub hints: u32,
+    pub demand: Demand,
+}
+
+/// `struct usher_demand`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Demand {
+    pub util: u16,
+    pub clamp_min: u16,
+    pub clamp_max: u16,
+    pub unused: u16,
+}
+
+/// `struct usher_util`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Util {
+    pub at_ns: u64,
+    pub average: u32,
+    pub settled: u16,
+    pub unused: u16,
 }
 
 /// `struct usher_decision`.
@@ -122,6 +145,8 @@ extern "C" {
     pub(crate) fn usher_tables_burst_born(u: *mut Usher, burst: *mut Burst);
     pub(crate) fn usher_tables_burst_ran(burst: *mut Burst, ran_ns: u64, slept: bool);
     pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
+    pub(crate) fn usher_tables_asymmetric(u: *mut Usher) -> bool;
+    pub(crate) fn usher_tables_misfit_waits(u: *mut Usher, cid: u32) -> bool;
     pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
     pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
     pub(crate) fn usher_tables_add_counts(
@@ -146,6 +171,31 @@ macro_rules! environments {
         /// The core's functions in one environment.
         pub(crate) struct Api {
             $(pub $name: unsafe extern "C" fn($($arg),*) $(-> $result)?,)*
+        }
+
+        impl Api {
+            /// Those of a build that is loaded at run time, by their names in `env/native.h`.
+            ///
+            /// # Safety
+            /// A symbol found is that function, and stays loaded.
+            pub(crate) unsafe fn from_symbols(
+                find: &mut dyn FnMut(&str) -> *const std::ffi::c_void,
+            ) -> Option<Api> {
+                $(
+                    let symbol = find(stringify!($native));
+                    if symbol.is_null() {
+                        return None;
+                    }
+                    // SAFETY: it is that function, says the caller.
+                    let $name = unsafe {
+                        std::mem::transmute::<
+                            *const std::ffi::c_void,
+                            unsafe extern "C" fn($($arg),*) $(-> $result)?,
+                        >(symbol)
+                    };
+                )*
+                Some(Api { $($name,)* })
+            }
         }
 
         /// `env/native.h`.
@@ -193,6 +243,14 @@ environments! {
         (*mut Usher, *const Query, u32, *mut u32) -> i32;
     preempt = usher_native_preempt | usher_traced_preempt: (*mut Usher, *const Query, u32) -> i32;
     preempt_runs = usher_native_preempt_runs | usher_traced_preempt_runs: (*mut Usher, u32, u32);
+    misfit = usher_native_misfit | usher_traced_misfit: (*mut Usher, *const Request) -> i32;
+    misfit_call = usher_native_misfit_call | usher_traced_misfit_call: (*mut Usher, u32) -> i32;
+    take_instead = usher_native_take_instead | usher_traced_take_instead:
+        (*mut Usher, u32, u64, u64, *const Demand) -> bool;
+    util_ran = usher_native_util_ran | usher_traced_util_ran:
+        (*mut Usher, *mut Util, u32, u64, u64);
+    util_slept = usher_native_util_slept | usher_traced_util_slept: (*mut Util);
+    util_now = usher_native_util_now | usher_traced_util_now: (*const Util, u64) -> u32;
 }
 
 #[cfg(test)]
@@ -201,7 +259,7 @@ mod tests {
     use std::mem::size_of;
 
     extern "C" {
-        fn usher_tables_sizes(sizes: *mut [u32; 9]);
+        fn usher_tables_sizes(sizes: *mut [u32; 11]);
         fn usher_traced_log_size() -> u32;
     }
 
@@ -209,8 +267,8 @@ mod tests {
     // Method: C says how large its structs are.
     #[test]
     fn structs_are_as_large_as_in_c() {
-        let mut sizes = [0; 9];
-        // SAFETY: C writes nine entries.
+        let mut sizes = [0; 11];
+        // SAFETY: C writes eleven entries.
         unsafe { usher_tables_sizes(&mut sizes) };
         let ours = [
             size_of::<Spec>(),
@@ -222,6 +280,8 @@ mod tests {
             size_of::<Host>(),
             Reason::COUNT,
             Event::COUNT,
+            size_of::<Util>(),
+            size_of::<Demand>(),
         ];
         assert_eq!(sizes.map(|size| size as usize), ours);
         // SAFETY: no arguments, no effects.

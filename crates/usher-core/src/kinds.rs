@@ -96,6 +96,16 @@ named! {
 }
 
 named! {
+    /// Where CPUs differ in capacity: in which order the tiers that are enough for a task are searched.
+    TierOrder {
+        /// The strongest first: for speed.
+        StrongestFirst = "strongest-first",
+        /// The weakest that is enough first: strong CPUs sleep longer, and are free when somebody needs one.
+        WeakestFirst = "weakest-first",
+    }
+}
+
+named! {
     /// Why a decision fell as it did; the steps are those of `core/src/place.c`.
     Reason {
         /// Only one CPU is allowed.
@@ -124,6 +134,14 @@ named! {
         RemoteCore = "remote-core",
         /// An idle CPU in another node.
         RemoteCpu = "remote-cpu",
+        /// CPUs differ in capacity: an idle core of a tier that is enough for the task.
+        FitCore = "fit-core",
+        /// The same, an idle CPU.
+        FitCpu = "fit-cpu",
+        /// Nobody idle is enough for the task: the strongest idle CPU all the same.
+        Unfit = "unfit",
+        /// A running task that its CPU is too weak for: an idle CPU that is stronger.
+        Misfit = "misfit",
         /// Nobody is idle: the task waits in the queue of prev's LLC.
         Queued = "queued",
         /// Nobody is idle: the task waits in the waker's LLC (sync), or, prev not being allowed, where it is.
@@ -182,6 +200,10 @@ named! {
         PreemptLost = "preempt-lost",
         /// ... or there was none in reach that runs low enough.
         PreemptNone = "preempt-none",
+        /// A task began to wait, running on a weak CPU, for a stronger one to go idle.
+        MisfitWaits = "misfit-waits",
+        /// A CPU that went idle called for such a task.
+        MisfitCalled = "misfit-called",
     }
 }
 
@@ -262,6 +284,7 @@ mod tests {
             names(Granularity::ALL)
         );
         assert_eq!(enumerators("class", "USHER_"), names(Class::ALL));
+        assert_eq!(enumerators("tier_order", "USHER_"), names(TierOrder::ALL));
         let wakes = enumerators("wake", "USHER_WAKE");
         assert_eq!(wakes, ["", "-sync", "-fork"]);
         assert_eq!(names(Wake::ALL), ["wake", "sync", "fork"]);

@@ -33,6 +33,7 @@
 
 pub mod bench;
 mod block;
+mod capacity;
 mod ffi;
 mod kinds;
 mod levels;
@@ -48,11 +49,14 @@ mod trace;
 /// The most CPUs a machine may have.
 pub const MAX_CIDS: usize = 4096;
 
-pub use kinds::{Class, Event, Granularity, PickError, Reason, UnknownName, Wake};
+/// So many tasks of a queue are looked at for one that a weak CPU is enough for: [`Core::take_instead`].
+pub const FIT_LOOK: usize = 4;
+
+pub use kinds::{Class, Event, Granularity, PickError, Reason, TierOrder, UnknownName, Wake};
 pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
-pub use placement::{build_into, bytes_needed, Core, Foreign};
-pub use request::{Decision, Query, Request, Tiers, Vtime, Walk};
+pub use placement::{build_into, bytes_needed, Core, Foreign, Library};
+pub use request::{Decision, Demand, Query, Request, Tiers, Utilisation, Vtime, Walk};
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{

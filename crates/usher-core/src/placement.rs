@@ -35,6 +35,24 @@ pub struct Core {
     _host: Block,
 }
 
+/// Another build of the core, with `env/native.h`, loaded at run time: a mutant in a test. It must be one of the same
+/// structs.
+pub struct Library(ffi::Api);
+
+impl Library {
+    /// Its functions, each as `find` finds it; `None` if one is missing.
+    ///
+    /// # Safety
+    /// What is found is `crates/usher-core/shim/native.c`, compiled with a core whose structs are those of this
+    /// one, and stays loaded.
+    pub unsafe fn from_symbols(
+        find: &mut dyn FnMut(&str) -> *const std::ffi::c_void,
+    ) -> Option<Self> {
+        // SAFETY: as promised by the caller.
+        unsafe { ffi::Api::from_symbols(find) }.map(Self)
+    }
+}
+
 // SAFETY: all pointers point into blocks that move with it, and nobody else has them.
 unsafe impl Send for Core {}
 
@@ -68,6 +86,20 @@ impl Core {
     /// The topology exceeds the core's limits, for example by a core of more than eight threads.
     pub fn of(topo: &Topology) -> Result<Self, BuildError> {
         Self::new(&Tables::from(topo), &Settings::default())
+    }
+
+    /// The core of another build, its tables by this one.
+    ///
+    /// # Errors
+    /// As for [`Core::new`].
+    pub fn with_library(
+        tables: &Tables,
+        settings: &Settings,
+        library: &'static Library,
+    ) -> Result<Self, BuildError> {
+        let mut core = Self::build(tables, settings, false)?;
+        core.api = &library.0;
+        Ok(core)
     }
 
     fn build(tables: &Tables, settings: &Settings, traced: bool) -> Result<Self, BuildError> {
@@ -163,7 +195,7 @@ impl Core {
     }
 
     #[track_caller]
-    fn request(&self, request: &Request) -> ffi::Request {
+    pub(crate) fn request(&self, request: &Request) -> ffi::Request {
         self.cid(request.prev);
         self.cid(request.waker);
         request.to_c()

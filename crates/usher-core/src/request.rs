@@ -36,6 +36,34 @@ impl Tiers {
     }
 }
 
+/// What a task asks of a CPU. The default is nothing: every CPU is enough. It says nothing on machines whose CPUs are
+/// equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// How much of the strongest CPU it uses, in 1024ths: [`crate::Core::util_now`].
+    pub util: u16,
+    /// The kernel's `uclamp.min`: it wants a CPU of at least this capacity.
+    pub clamp_min: u16,
+    /// The kernel's `uclamp.max`: a CPU of this capacity is enough, whatever `util` says. 0: no limit.
+    pub clamp_max: u16,
+}
+
+impl Demand {
+    pub(crate) fn to_c(self) -> ffi::Demand {
+        ffi::Demand {
+            util: self.util,
+            clamp_min: self.clamp_min,
+            clamp_max: self.clamp_max,
+            unused: 0,
+        }
+    }
+}
+
+/// How much a task runs: a geometric average in which what was 33.6 ms ago counts half, in 1024ths of the strongest
+/// CPU. One per task, the default at birth; [`crate::Core::util_ran`] brings it up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilisation(pub(crate) ffi::Util);
+
 /// A task that wants a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -51,6 +79,8 @@ pub struct Request<'a> {
     pub tiers: Tiers,
     /// What it wishes, of a newborn what its parent wishes: see `core/src/hint.c`.
     pub hints: Hints,
+    /// What it asks of a CPU.
+    pub demand: Demand,
 }
 
 impl Request<'_> {
@@ -63,6 +93,7 @@ impl Request<'_> {
             waker,
             tiers: Tiers::ANY,
             hints: Hints::NONE,
+            demand: Demand::default(),
         }
     }
 
@@ -75,6 +106,7 @@ impl Request<'_> {
             nr_allowed: self.allowed.map_or(u32::MAX, |set| set.len() as u32),
             tiers: self.tiers.0,
             hints: self.hints.bits(),
+            demand: self.demand.to_c(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use usher_topo::{Topology, MAX_CPU_NUMBER};
 
 use crate::ffi;
-use crate::kinds::Granularity;
+use crate::kinds::{Granularity, TierOrder};
 use crate::MAX_CIDS;
 
 /// The widest core that idle tracking sees as a whole, in threads.
@@ -53,6 +53,10 @@ pub struct Settings {
     pub core_probes: u32,
     /// With the CPU priority map: see [`crate::Level`]. Without, its calls panic and it takes no memory.
     pub cpupri: bool,
+    /// Whether CPUs of different capacity are told apart. Without, all count as equal.
+    pub capacity: bool,
+    /// If they are: which of those that are enough for a task it is to have.
+    pub tier_order: TierOrder,
 }
 
 impl Default for Settings {
@@ -62,6 +66,8 @@ impl Default for Settings {
             slice_ns: DEFAULT_SLICE_NS,
             core_probes: DEFAULT_CORE_PROBES,
             cpupri: false,
+            capacity: true,
+            tier_order: TierOrder::StrongestFirst,
         }
     }
 }
@@ -330,6 +336,8 @@ impl Tables {
             slice_ns: settings.slice_ns,
             core_probes: settings.core_probes,
             cpupri: u32::from(settings.cpupri),
+            no_capacity: u32::from(!settings.capacity),
+            tier_order: settings.tier_order as u32,
             cpu: self.cpu.as_ptr(),
             core: self.core.as_ptr(),
             shard: self.shard.as_ptr(),

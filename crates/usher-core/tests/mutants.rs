@@ -4,7 +4,31 @@
 //! checker's environment, loaded, and put through the scenarios; one of them must fail. So must no scenario on a copy
 //! without a change, or the table below would mean nothing.
 //!
+//! Rules that are no protocol, where tasks go on CPUs of different capacity, have mutants of their own ([`RULES`]):
+//! those are compared with the plain model of `tests/reference`.
+//!
 //! `make mutants` runs it.
+
+#[allow(dead_code)] // the other test needs more of these
+#[path = "reference/capacity.rs"]
+mod capacity;
+#[allow(dead_code)]
+#[path = "reference/cases.rs"]
+mod cases;
+#[allow(dead_code)]
+#[path = "reference/machine.rs"]
+mod machine;
+#[path = "reference/ops.rs"]
+mod ops;
+#[allow(dead_code)]
+#[path = "reference/plain.rs"]
+mod plain;
+#[path = "reference/random.rs"]
+mod random;
+#[path = "reference/run.rs"]
+mod run;
+#[path = "reference/utilisation.rs"]
+mod utilisation;
 
 use std::ffi::{c_void, CStr, CString};
 use std::fs;
@@ -12,6 +36,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use usher_core::model::{Build, Failure};
+use usher_core::{Granularity, Library};
+
+use machine::{Machine, MUTANT};
+use random::Random;
 
 /// One change to the core's sources.
 struct Mutant {
@@ -281,6 +309,227 @@ const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// Where tasks go on CPUs of different capacity.
+const RULES: &[Mutant] = &[
+    Mutant {
+        name: "fits-all-of-it",
+        breaks: "a task fits if it uses less than 80 % of a CPU",
+        file: "capacity.c",
+        was: "d->util * 1280u < capacity * 1024u",
+        is: "d->util * 1024u < capacity * 1024u",
+    },
+    Mutant {
+        name: "greater-by-a-hair",
+        breaks: "what is within 5.3 % counts as equal",
+        file: "capacity.c",
+        was: "\treturn a * 1024 > b * 1078;\n",
+        is: "\treturn a > b;\n",
+    },
+    Mutant {
+        name: "clamp-max-ignored",
+        breaks: "uclamp.max: a CPU of that capacity is enough",
+        file: "capacity.c",
+        was: "\tif (d->clamp_max && d->clamp_max <= capacity)\n\t\tfits = true;\n",
+        is: "",
+    },
+    Mutant {
+        name: "clamp-min-ignored",
+        breaks: "uclamp.min: a CPU below that capacity is not enough",
+        file: "capacity.c",
+        was: "return fits && !(d->util < min && min > capacity);",
+        is: "(void)min;\n\treturn fits;",
+    },
+    Mutant {
+        name: "clamps-uncrossed",
+        breaks: "of clamps that contradict each other the max holds",
+        file: "capacity.c",
+        was: "d->clamp_max && d->clamp_max < d->clamp_min ? d->clamp_max : d->clamp_min",
+        is: "d->clamp_min",
+    },
+    Mutant {
+        name: "top-not-enough",
+        breaks: "the strongest CPUs are enough for everybody",
+        file: "capacity.c",
+        was: "\tu32 fit = u->top_tiers, t;\n",
+        is: "\tu32 fit = 0, t;\n",
+    },
+    Mutant {
+        name: "take-any-later",
+        breaks: "nobody in a queue is passed over by a slice",
+        file: "capacity.c",
+        was: "!u->asymmetric || (s64)(v - first) > (s64)u->slice_ns",
+        is: "!u->asymmetric",
+    },
+    Mutant {
+        name: "take-unfit",
+        breaks: "a CPU without work prefers a task that it is enough for",
+        file: "capacity.c",
+        was: "return u->top_tiers >> (tier & 31) & 1 || usher_fits(d, usher_tier_capacity(u, tier));",
+        is: "return true;",
+    },
+    Mutant {
+        name: "util-unscaled",
+        breaks: "what a task ran counts by its CPU's capacity",
+        file: "capacity.c",
+        was: "\tu32 full = u->cids[cid].capacity << USHER_UTIL_SHIFT;",
+        is: "\tu32 full = 1024u << USHER_UTIL_SHIFT;",
+    },
+    Mutant {
+        name: "util-born-light",
+        breaks: "a newborn has half of the CPU on which it first runs",
+        file: "capacity.c",
+        was: "t->average = full / 2;",
+        is: "t->average = 0;",
+    },
+    Mutant {
+        name: "util-sleep-free",
+        breaks: "utilisation fades while a task does not run",
+        file: "capacity.c",
+        was: "\t\tt->average = usher_decay(t->average, past - ran_ns);\n",
+        is: "\t\t;\n",
+    },
+    Mutant {
+        name: "util-slower",
+        breaks: "half is left after 32 periods",
+        file: "capacity.c",
+        was: "left = left * usher_decay_periods[steps >> 10 & 31] >> 32;",
+        is: "left = left * usher_decay_periods[steps >> 11 & 31] >> 32;",
+    },
+    Mutant {
+        name: "util-no-past",
+        breaks: "a task that was heavy whenever it ran is not light after a long sleep",
+        file: "capacity.c",
+        was: "\tif (util < t->settled)\n\t\tutil = t->settled;\n",
+        is: "",
+    },
+    Mutant {
+        name: "util-falls-at-once",
+        breaks: "what a task was when it slept falls by a quarter a time",
+        file: "capacity.c",
+        was: "t->settled - (t->settled - util + 2) / 4",
+        is: "util",
+    },
+    Mutant {
+        name: "tiers-one-order",
+        breaks: "which tier comes first is a setting",
+        file: "fit.c",
+        was: "order == USHER_WEAKEST_FIRST ?",
+        is: "order > USHER_WEAKEST_FIRST ?",
+    },
+    Mutant {
+        name: "tiers-threads-first",
+        breaks: "cores of all tiers come before threads of any",
+        file: "fit.c",
+        was: "\ts->core = u->smt > 1;\n",
+        is: "\ts->core = 0;\n",
+    },
+    Mutant {
+        name: "tiers-no-remote",
+        breaks: "other nodes have idle CPUs, too",
+        file: "fit.c",
+        was: "\tif (cid < 0 && u->nr_nodes > 1) {\n",
+        is: "\tif (0) {\n",
+    },
+    Mutant {
+        name: "misfit-light",
+        breaks: "a task that its CPU is enough for stays there",
+        file: "fit.c",
+        was: "\tif (!(fit >> (c->tier & 31) & 1)) {\n",
+        is: "\t{\n",
+    },
+    Mutant {
+        name: "misfit-any-thread",
+        breaks: "a thread beside a busy sibling is no greater CPU",
+        file: "fit.c",
+        was: ".q = { .allowed = r->allowed, .flags = USHER_IDLE_CORE, .from",
+        is: ".q = { .allowed = r->allowed, .from",
+    },
+    Mutant {
+        name: "misfit-sideways",
+        breaks: "a misfit moves to a greater CPU only",
+        file: "fit.c",
+        was: "greater = usher_tiers_greater(u, c->tier);",
+        is: "greater = u->tiers;",
+    },
+    Mutant {
+        name: "misfit-second-best",
+        breaks: "if no greater CPU that is enough is idle, any greater one is better",
+        file: "fit.c",
+        was: "\t\tif (cid < 0)\n\t\t\tcid = usher_search_fit(u, &s, greater & ~fit, USHER_STRONGEST_FIRST);\n",
+        is: "",
+    },
+    Mutant {
+        name: "misfit-silent",
+        breaks: "a misfit that found no greater CPU says so",
+        file: "fit.c",
+        was: "\tusher_misfit_note(u, r->prev, waits, r->waker);\n",
+        is: "\tusher_misfit_note(u, r->prev, false, r->waker);\n",
+    },
+    Mutant {
+        name: "misfit-in-vain",
+        breaks: "a task that may run on no greater CPU does not wait for one",
+        file: "fit.c",
+        was: "waits = cid < 0 && (!r->allowed || usher_tiers_allowed(u, r->allowed, greater));",
+        is: "waits = cid < 0;",
+    },
+    Mutant {
+        name: "call-by-thread",
+        breaks: "a CPU whose sibling is busy calls nobody",
+        file: "fit.c",
+        was: "\tif ((usher_shard_idle(u, &u->shards[c->shard]) & c->core) != c->core)\n\t\treturn USHER_NONE_IDLE;\n",
+        is: "",
+    },
+    Mutant {
+        name: "call-by-equal",
+        breaks: "a CPU calls those only that it is greater than",
+        file: "fit.c",
+        was: "weak >= u->nr_cids || !(weaker >> (u->cids[weak].tier & 31) & 1)",
+        is: "!weaker",
+    },
+    Mutant {
+        name: "call-twice",
+        breaks: "who is called is taken off the list",
+        file: "fit.c",
+        was: "if (!(env_fetch_and(u, &u->misfits[w], ~bit) & bit))",
+        is: "if (!(env_read(u, &u->misfits[w]) & bit))",
+    },
+    Mutant {
+        name: "prev-not-kept",
+        breaks: "prev comes first if it is enough",
+        file: "place.c",
+        was: "\tif (fit >> (c->tier & 31) & 1 && (idle & c->core) == c->core) {\n",
+        is: "\tif (0) {\n",
+    },
+    Mutant {
+        name: "prev-unfit",
+        breaks: "prev comes first only if it is enough",
+        file: "place.c",
+        was: "\tif (fit >> (c->tier & 31) & 1 && (idle & c->core) == c->core) {\n",
+        is: "\tif ((idle & c->core) == c->core) {\n",
+    },
+    Mutant {
+        name: "unfit-waits",
+        breaks: "a weak idle CPU is better than waiting behind somebody",
+        file: "place.c",
+        was: "\tcid = usher_search_fit(u, s, rest, USHER_STRONGEST_FIRST);\n\treturn cid >= 0",
+        is: "\t(void)rest;\n\treturn cid >= 0",
+    },
+    Mutant {
+        name: "wish-unfit",
+        breaks: "hints and sync wakeups take CPUs that are enough",
+        file: "place.c",
+        was: "\ts.q.tiers = fit;\n",
+        is: "\ts.q.tiers = r->tiers;\n",
+    },
+    Mutant {
+        name: "equal-not-asked",
+        breaks: "CPUs of different capacity are told apart",
+        file: "place.c",
+        was: "\tif (__builtin_expect(u->asymmetric, 0)) {\n",
+        is: "\tif (0) {\n",
+    },
+];
+
 fn core_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../core")
 }
@@ -312,8 +561,8 @@ fn mutate(core: &Path, mutant: &Mutant) {
     fs::write(&path, text).expect("the copy is writable");
 }
 
-/// Compiles the checker's side of a copy of the core and loads it.
-fn build(core: &Path) -> Build {
+/// Compiles a copy of the core in an environment and loads it: finds its symbols.
+fn load(core: &Path, environment: &str, source: &Path) -> impl FnMut(&str) -> *const c_void {
     let library = core.join("mutant.so");
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let output = Command::new(&compiler)
@@ -325,10 +574,10 @@ fn build(core: &Path) -> Build {
             "-w",
             "-DUSHER_PREFIX=mutant",
         ])
-        .arg("-DUSHER_ENV=\"model.h\"")
+        .arg(format!("-DUSHER_ENV=\"{environment}.h\""))
         .arg("-I")
         .arg(core.join("env"))
-        .arg(core.join("tests/model.c"))
+        .arg(source)
         .arg("-o")
         .arg(&library)
         .output()
@@ -342,13 +591,31 @@ fn build(core: &Path) -> Build {
     // SAFETY: the library has no constructors; RTLD_LOCAL keeps mutants apart; it is never closed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!handle.is_null(), "{}", last_error());
-    let mut symbol = |name: &str| -> *const c_void {
-        let name = CString::new(format!("usher_mutant_model_{name}")).expect("no NUL");
+    move |name: &str| -> *const c_void {
+        let name = CString::new(name).expect("no NUL");
         // SAFETY: the handle is open.
         unsafe { libc::dlsym(handle, name.as_ptr()) }
-    };
+    }
+}
+
+/// A copy of the core under the checker.
+fn build(core: &Path) -> Build {
+    let mut find = load(core, "model", &core.join("tests/model.c"));
+    let mut symbol = |name: &str| find(&format!("usher_mutant_model_{name}"));
     // SAFETY: the library is this very version of core/tests/model.c, and stays loaded.
     unsafe { Build::from_symbols(&mut symbol) }.expect("model.c exports them all")
+}
+
+/// A copy of the core as it runs in a process. Its shim includes ../../../core, so the copy of that stands beside.
+fn native(core: &Path) -> &'static Library {
+    let shim = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
+    let beside = core.with_file_name("crates").join("usher-core/shim");
+    copy(&shim, &beside);
+    let mut find = load(core, "native", &beside.join("native.c"));
+    let mut symbol = |name: &str| find(name);
+    // SAFETY: the library is this very version of shim/native.c, and stays loaded.
+    let library = unsafe { Library::from_symbols(&mut symbol) };
+    Box::leak(Box::new(library.expect("native.c exports them all")))
 }
 
 fn last_error() -> String {
@@ -368,6 +635,59 @@ fn check(build: &Build) -> Option<Failure> {
     let whole = SCENARIOS.iter().find_map(|name| find(name).explore().err());
     let bounded = |(name, preemptions): &(&str, u8)| find(name).explore_bounded(*preemptions).err();
     whole.or_else(|| BOUNDED.iter().find_map(bounded))
+}
+
+/// Small random cases, until the core set as [`MUTANT`] and the plain model disagree.
+fn check_rules() -> Option<(u64, String)> {
+    let differs = |seed: u64| {
+        let mut random = Random::new(0x1000 + seed);
+        let cpus = random.between(1, 40);
+        let machine = Machine::draw(&mut random, cpus, Granularity::Shard);
+        let ops = ops::draw(&mut random, &machine, 700);
+        let placed = run::run(&machine, &ops, false, &mut run::Seen::default());
+        placed
+            .map_err(|(_, wrong)| wrong)
+            .and_then(|()| utilisation::check(seed))
+            .err()
+    };
+    (0..300).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))
+}
+
+// Goal: the comparison with the plain model would notice if a rule about capacity were wrong. Method: as above; the
+// copies are compiled as they run in a process and compared in small random cases.
+#[test]
+#[ignore = "compiles the core many times; make mutants"]
+fn every_mutant_of_a_rule_is_caught() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let stage = |name: &str| {
+        let core = dir.path().join(name).join("core");
+        copy(&core_dir(), &core);
+        core
+    };
+    MUTANT.set(Some(native(&stage("control"))));
+    if let Some((seed, wrong)) = check_rules() {
+        panic!("the core as it is fails with seed {seed}: {wrong}");
+    }
+    let mut caught = 0;
+    for mutant in RULES {
+        let core = stage(mutant.name);
+        mutate(&core, mutant);
+        MUTANT.set(Some(native(&core)));
+        match check_rules() {
+            Some((seed, wrong)) => {
+                caught += 1;
+                let wrong: String = wrong.chars().take(90).collect();
+                println!(
+                    "{:<20} seed {seed:<4} {}: {wrong}",
+                    mutant.name, mutant.breaks
+                );
+            }
+            None => println!("{:<20} NOT CAUGHT: {}", mutant.name, mutant.breaks),
+        }
+    }
+    MUTANT.set(None);
+    println!("{caught} of {} mutants of rules caught", RULES.len());
+    assert_eq!(caught, RULES.len(), "a mutant survived");
 }
 
 #[test]

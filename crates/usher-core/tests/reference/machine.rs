@@ -5,10 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use usher_core::{Core, Granularity, Settings, Tables, DEFAULT_SLICE_NS};
+use usher_core::{Core, Granularity, Library, Settings, Tables, TierOrder, DEFAULT_SLICE_NS};
 use usher_topo::{CoreType, Cpu, RawCpu, RawNode, RawTopology, Topology};
 
 use crate::random::Random;
+
+thread_local! {
+    /// What this thread tests instead of the core: `tests/mutants.rs`.
+    pub static MUTANT: std::cell::Cell<Option<&'static Library>> = const { std::cell::Cell::new(None) };
+}
 
 /// A machine, and how its core is set.
 pub struct Machine {
@@ -48,6 +53,8 @@ impl Machine {
             granularity,
             slice_ns: DEFAULT_SLICE_NS,
             core_probes: random.pick(&[4, 4, 4, 0, 1, 64]),
+            capacity: !random.one_in(8),
+            tier_order: random.pick(&[TierOrder::StrongestFirst, TierOrder::WeakestFirst]),
             ..Settings::default()
         };
         Self::new(Tables::from(&topo), settings)
@@ -93,8 +100,12 @@ impl Machine {
         self.tables.nr_cids() as u32
     }
 
-    /// A core for it; traced: the simulator's build.
+    /// A core for it; traced: the simulator's build. A mutant, if one is set.
     pub fn core(&self, traced: bool) -> Core {
+        if let Some(library) = MUTANT.get() {
+            return Core::with_library(&self.tables, &self.settings, library)
+                .expect("tables of a topology");
+        }
         let build = if traced { Core::traced } else { Core::new };
         build(&self.tables, &self.settings).expect("tables of a topology")
     }
@@ -156,8 +167,18 @@ fn draw_raw(random: &mut Random, cpus: u32) -> RawTopology {
     let with_cpus = random.between(1, cpus.min(8));
     let (node_ids, nodes) = draw_nodes(random, with_cpus);
     let nr_types = random.pick(&[1, 1, 1, 2, 3, 10]);
+    let scheme = random.below(4);
     let core_types: Vec<CoreType> = (0..nr_types)
-        .map(|kind| CoreType::of_capacity(format!("t{kind}"), 1024 - 90 * kind))
+        .map(|kind| {
+            let capacity = match scheme {
+                0 => 1024 - 90 * kind,
+                // Less apart than what counts.
+                1 => 1024 - 5 * kind,
+                2 => 1024 >> kind,
+                _ => random.between(1, 1024),
+            };
+            CoreType::of_capacity(format!("t{kind}"), capacity)
+        })
         .collect();
     let widths: &[u32] = random.pick(&[
         [1, 1, 1, 1].as_slice(),

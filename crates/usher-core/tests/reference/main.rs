@@ -10,48 +10,20 @@
 //! USHER_CASE=shard:17 cargo test -p usher-core --test reference
 //! ```
 
+mod capacity;
 mod cases;
 mod machine;
 mod ops;
 mod plain;
 mod random;
+mod run;
+mod utilisation;
 
-use usher_core::{Granularity, Reason};
+use usher_core::{Granularity, Reason, Settings, TierOrder};
 
-use cases::{Cases, Failure};
-use machine::Machine;
-use ops::{Op, Pair};
-
-/// What came up.
-#[derive(Default)]
-struct Seen {
-    ops: usize,
-    reasons: [u64; Reason::COUNT],
-    errors: [u64; 4],
-    largest: u32,
-}
-
-/// Runs operations; on failure, how many were done and what went wrong.
-fn run(machine: &Machine, ops: &[Op], traced: bool, seen: &mut Seen) -> Result<(), Failure> {
-    let mut pair = Pair::new(machine, traced);
-    let often = if machine.nr_cids() <= 64 { 1 } else { 64 };
-    for (index, op) in ops.iter().enumerate() {
-        pair.step(op).map_err(|wrong| (index + 1, wrong))?;
-        if index % often == 0 || index + 1 == ops.len() {
-            pair.compare().map_err(|wrong| (index + 1, wrong))?;
-        }
-    }
-    pair.compare_counts().map_err(|wrong| (ops.len(), wrong))?;
-    seen.ops += ops.len();
-    seen.largest = seen.largest.max(machine.nr_cids());
-    for (sum, count) in seen.reasons.iter_mut().zip(pair.reasons) {
-        *sum += count;
-    }
-    for (sum, count) in seen.errors.iter_mut().zip(pair.errors) {
-        *sum += count;
-    }
-    Ok(())
-}
+use cases::Cases;
+use ops::Op;
+use run::{run, Seen};
 
 const REFERENCE: Cases<Op, Seen> = Cases {
     test: "reference",
@@ -112,4 +84,23 @@ fn a_mask_per_llc() {
 #[test]
 fn a_line_per_shard() {
     check(Granularity::Shard);
+}
+
+// Goal: utilisation is what its definition says, whatever a task does. Method: random runs and sleeps on CPUs of random
+// capacity, beside the same in floating point; a thousand stretches each, of nanoseconds to seconds.
+#[test]
+fn utilisation_is_a_geometric_average() {
+    for seed in 0..100 {
+        if let Err(wrong) = utilisation::check(seed) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+// Goal: the defaults that the documents name.
+#[test]
+fn capacity_counts_and_the_strongest_come_first() {
+    let settings = Settings::default();
+    assert!(settings.capacity);
+    assert_eq!(settings.tier_order, TierOrder::StrongestFirst);
 }

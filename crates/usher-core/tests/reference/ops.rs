@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use usher_core::{
-    CidSet, Core, Decision, Event, Hints, PickError, Query, Reason, Request, Tiers, Wake,
+    CidSet, Core, Decision, Demand, Event, Hints, PickError, Query, Reason, Request, Tiers, Vtime,
+    Wake,
 };
 use usher_topo::{Cid, Cpu, Llc, Node, Shard, Tier};
 
@@ -45,6 +46,21 @@ pub enum Op {
         allowed: Allowed,
         tiers: u32,
         hints: u32,
+        demand: Demand,
+    },
+    /// A task runs on the first.
+    Misfit {
+        cid: u32,
+        by: u32,
+        allowed: Allowed,
+        demand: Demand,
+    },
+    MisfitCall(u32),
+    TakeInstead {
+        cid: u32,
+        first: u64,
+        v: u64,
+        demand: Demand,
     },
     Look {
         from: u32,
@@ -118,6 +134,23 @@ fn draw_tiers(random: &mut Random) -> u32 {
     }
 }
 
+fn draw_demand(random: &mut Random) -> Demand {
+    let mut clamp = |one_in| {
+        if random.one_in(one_in) {
+            random.below(1025) as u16
+        } else {
+            0
+        }
+    };
+    let (clamp_min, clamp_max) = (clamp(8), clamp(8));
+    let any = random.below(1025);
+    Demand {
+        util: random.pick(&[0, 1, 100, 300, 500, 820, 1024, any]) as u16,
+        clamp_min,
+        clamp_max,
+    }
+}
+
 fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     let nr_llcs = machine.llcs.len() as u32;
     let llc = random.below(nr_llcs);
@@ -154,6 +187,12 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
         },
         26 => Op::IdleCpus(node),
         27 => Op::IdleCores(node),
+        28 => Op::TakeInstead {
+            cid,
+            first: 1 << 40,
+            v: (1 << 40) + u64::from(random.below(6_000_000)),
+            demand: draw_demand(random),
+        },
         _ => Op::Settle(
             random.one_in(2).then(|| random.below(nr_llcs)),
             (!random.one_in(4)).then_some(llc),
@@ -176,13 +215,21 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
         }
         match random.below(100) {
             0..=39 => ops.push(Op::Place {
-                wake: random.pick(&[Wake::Wake, Wake::Wake, Wake::Sync, Wake::Fork]),
+                wake: random.pick(&[Wake::Wake, Wake::Wake, Wake::Sync, Wake::Sync, Wake::Fork]),
                 prev: random.below(machine.nr_cids()),
                 waker: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
                 tiers: draw_tiers(random),
                 hints: draw_hints(random),
+                demand: draw_demand(random),
             }),
+            72..=76 => ops.push(Op::Misfit {
+                cid,
+                by: random.below(machine.nr_cids()),
+                allowed: draw_allowed(random, machine),
+                demand: draw_demand(random),
+            }),
+            77 | 78 => ops.push(Op::MisfitCall(cid)),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
             54..=59 => ops.push(Op::Enter(cid)),
             60..=63 => ops.push(Op::Exit(cid)),
@@ -331,10 +378,13 @@ impl<'a> Pair<'a> {
                 ref allowed,
                 tiers,
                 hints,
+                demand,
             } => {
                 let wanted = self.wanted(allowed, tiers);
                 let hints = Hints::from_bits(hints).expect("legal ones are drawn");
-                self.place(wake, prev, waker, &wanted, hints)
+                let mut request = Request::wake(Cid(prev), Cid(waker));
+                (request.wake, request.hints, request.demand) = (wake, hints, demand);
+                self.place(request, &wanted)
             }
             Op::Look {
                 from,
@@ -363,6 +413,31 @@ impl<'a> Pair<'a> {
 
     fn step_queue(&mut self, op: &Op) -> Checked {
         match *op {
+            Op::Misfit {
+                cid,
+                by,
+                ref allowed,
+                demand,
+            } => {
+                let wanted = self.wanted(allowed, 0);
+                self.misfit(cid, by, &wanted, demand)
+            }
+            Op::MisfitCall(cid) => same(
+                "misfit_call",
+                self.core.misfit_call(Cid(cid)).map(|weak| weak.0),
+                self.plain.misfit_call(cid),
+            ),
+            Op::TakeInstead {
+                cid,
+                first,
+                v,
+                demand,
+            } => same(
+                "take_instead",
+                self.core
+                    .take_instead(Cid(cid), Vtime(first), Vtime(v), demand),
+                self.plain.take_instead(cid, first, v, demand),
+            ),
             Op::LookLate(by, llc) => {
                 self.core.look_late(Cid(by), Llc(llc));
                 self.plain.look_late(by, llc);
@@ -482,23 +557,31 @@ impl<'a> Pair<'a> {
         self.bounded(by, |core| call(core, &query))
     }
 
-    fn place(
-        &mut self,
-        wake: Wake,
-        prev: u32,
-        waker: u32,
-        wanted: &Wanted,
-        hints: Hints,
-    ) -> Checked {
-        let answers = self.plain.place(wake, prev, waker, wanted, hints);
+    fn misfit(&mut self, cid: u32, by: u32, wanted: &Wanted, demand: Demand) -> Checked {
+        let answers = self.plain.misfit(cid, wanted, demand);
         let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
-            hints,
             allowed: allowed.as_ref(),
-            wake,
-            prev: Cid(prev),
-            waker: Cid(waker),
+            demand,
+            ..Request::wake(Cid(cid), Cid(by))
+        };
+        let (found, gave_up) = self.bounded(by, |core| core.misfit(&request));
+        self.reasons[Reason::Misfit.index()] += u64::from(found.is_some());
+        same("a bound was met", gave_up, false)?;
+        self.accept_found(found, false, &answers)
+    }
+
+    fn place(&mut self, request: Request, wanted: &Wanted) -> Checked {
+        let (prev, waker) = (request.prev.0, request.waker.0);
+        let (hints, demand) = (request.hints, request.demand);
+        let answers = self
+            .plain
+            .place(request.wake, prev, waker, wanted, hints, demand);
+        let allowed = wanted.allowed.as_ref().map(cid_set);
+        let request = Request {
+            allowed: allowed.as_ref(),
             tiers: tiers(wanted),
+            ..request
         };
         let (decision, gave_up) = self.bounded(waker, |core| core.place(&request));
         let Decision {
@@ -546,6 +629,12 @@ impl<'a> Pair<'a> {
                 if self.core.is_idle(Cid(cid)) != plain {
                     return Err(format!(
                         "cid {cid}: only for one of the two is it idle: {plain}"
+                    ));
+                }
+                let waits = self.plain.misfits.contains(&cid);
+                if self.core.misfit_waits(Cid(cid)) != waits {
+                    return Err(format!(
+                        "cid {cid}: only for one of the two its task waits for a stronger CPU: {waits}"
                     ));
                 }
                 if plain && !self.core.in_summary(Shard(shard)) {

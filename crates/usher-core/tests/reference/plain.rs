@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use usher_core::{Granularity, Hints, PickError, Reason, Wake};
+use usher_core::{Demand, Granularity, Hints, PickError, Reason, Wake};
 
 use crate::machine::Machine;
 
@@ -23,6 +23,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// The same, but of these tiers.
+    pub fn of_tiers(&self, tiers: &[u32]) -> Self {
+        Self {
+            tiers: Some(tiers.iter().copied().collect()),
+            ..self.clone()
+        }
+    }
+
     fn restricts(&self) -> bool {
         self.allowed.is_some() || self.tiers.is_some()
     }
@@ -39,7 +47,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn taken(reason: Reason, cids: BTreeSet<u32>) -> Self {
+    pub fn taken(reason: Reason, cids: BTreeSet<u32>) -> Self {
         Self {
             reason,
             claimed: true,
@@ -60,7 +68,7 @@ impl Answer {
 
 /// The state of a machine.
 pub struct Plain<'a> {
-    machine: &'a Machine,
+    pub machine: &'a Machine,
     /// The idle map.
     pub idle: BTreeSet<u32>,
     /// CPUs whose last report was that they are idle.
@@ -78,6 +86,8 @@ pub struct Plain<'a> {
     pub announced: BTreeSet<u32>,
     /// Per LLC: hinted tasks that live there.
     pub settled: Vec<u32>,
+    /// CPUs whose task waits for a stronger one.
+    pub misfits: BTreeSet<u32>,
 }
 
 impl<'a> Plain<'a> {
@@ -93,6 +103,7 @@ impl<'a> Plain<'a> {
             turns: vec![0; machine.tables.llc.len()],
             announced: BTreeSet::new(),
             settled: vec![0; machine.llcs.len()],
+            misfits: BTreeSet::new(),
         }
     }
 
@@ -186,19 +197,19 @@ impl<'a> Plain<'a> {
 
 /// Searches.
 impl Plain<'_> {
-    fn may(&self, cid: u32, wanted: &Wanted) -> bool {
+    pub fn may(&self, cid: u32, wanted: &Wanted) -> bool {
         let tier = self.machine.tables.tier[cid as usize].min(usher_core::MAX_TIERS - 1);
         wanted.allowed.as_ref().is_none_or(|set| set.contains(&cid))
             && wanted.tiers.as_ref().is_none_or(|set| set.contains(&tier))
     }
 
-    fn core_idle(&self, cid: u32) -> bool {
+    pub fn core_idle(&self, cid: u32) -> bool {
         let mut core = self.machine.cores[cid as usize].clone();
         core.all(|thread| self.idle.contains(&thread))
     }
 
     /// Whom a search of these cids may take. Of whole cores, who accepts anybody is offered first threads.
-    fn takers(&self, cids: &Range<u32>, whole_core: bool, wanted: &Wanted) -> BTreeSet<u32> {
+    pub fn takers(&self, cids: &Range<u32>, whole_core: bool, wanted: &Wanted) -> BTreeSet<u32> {
         let fits = |&cid: &u32| {
             let first = self.machine.cores[cid as usize].start == cid;
             self.may(cid, wanted)
@@ -213,7 +224,7 @@ impl Plain<'_> {
 
     /// The own shard first, from `from` on and then from its start; then the LLC's other shards in a circle,
     /// each from its start.
-    fn in_llc(&self, from: u32, whole_core: bool, wanted: &Wanted) -> Option<u32> {
+    pub fn in_llc(&self, from: u32, whole_core: bool, wanted: &Wanted) -> Option<u32> {
         let tables = &self.machine.tables;
         let (own, llc) = (tables.shard[from as usize], tables.llc[from as usize]);
         let takers = self.takers(&self.machine.shards[own as usize], whole_core, wanted);
@@ -235,7 +246,7 @@ impl Plain<'_> {
 
     /// Whether a search for whole cores of a node may stop at its bound: it looks into shards that are
     /// empty or have no whole core, and core_probes of those are enough.
-    fn may_give_up(&self, node: u32, cores: &BTreeSet<u32>) -> bool {
+    pub fn may_give_up(&self, node: u32, cores: &BTreeSet<u32>) -> bool {
         let cids = &self.machine.nodes[node as usize];
         let useless = self.machine.shards.iter().filter(|shard| {
             cids.contains(&shard.start) && cores.range((*shard).clone()).next().is_none()
@@ -244,7 +255,7 @@ impl Plain<'_> {
     }
 
     /// A node: a whole core, else anybody. True: there is nothing to look for beyond.
-    fn in_node(
+    pub fn in_node(
         &self,
         node: u32,
         wanted: &Wanted,
@@ -365,6 +376,7 @@ impl Plain<'_> {
         waker: u32,
         wanted: &Wanted,
         hints: Hints,
+        demand: Demand,
     ) -> Vec<Answer> {
         let tables = &self.machine.tables;
         let in_machine = 0..self.machine.nr_cids();
@@ -383,6 +395,11 @@ impl Plain<'_> {
             answer.claimed = self.idle.contains(&from);
             return vec![answer];
         }
+        let fit = self.fit(wanted, demand);
+        let anybody = wanted;
+        let wanted = &fit
+            .as_ref()
+            .map_or_else(|| anybody.clone(), |(enough, _)| anybody.of_tiers(enough));
         // The wish of the task.
         let has = |hint: Hints| hints.bits() & hint.bits() != 0;
         let other_llc = tables.llc[from as usize] != tables.llc[waker as usize];
@@ -414,17 +431,19 @@ impl Plain<'_> {
                 }
             }
         }
-        self.place_from(wake, from, prev, waker, wanted)
+        let answers = match &fit {
+            None => self.idle_from(wake, from, wanted),
+            Some((enough, rest)) => self.idle_unequal(wake, from, anybody, enough, rest),
+        };
+        if answers.is_empty() {
+            vec![self.waits(wake, from, prev, waker, anybody)]
+        } else {
+            answers
+        }
     }
 
-    fn place_from(
-        &mut self,
-        wake: Wake,
-        from: u32,
-        prev: u32,
-        waker: u32,
-        wanted: &Wanted,
-    ) -> Vec<Answer> {
+    /// Steps 3 to 9.
+    fn idle_from(&self, wake: Wake, from: u32, wanted: &Wanted) -> Vec<Answer> {
         let found = |reason, cid| vec![Answer::taken(reason, [cid].into())];
         let from_idle = self.idle.contains(&from) && self.may(from, wanted);
         // 3.
@@ -474,11 +493,12 @@ impl Plain<'_> {
         for answer in &mut answers[before..] {
             answer.gave_up |= gave_up && answer.reason != Reason::NodeCore;
         }
-        if sure {
-            return answers;
-        }
-        // 10.
-        assert!(answers.is_empty(), "who finds a core finds a CPU");
+        assert!(sure || answers.is_empty(), "who finds a core finds a CPU");
+        answers
+    }
+
+    /// Step 10.
+    fn waits(&mut self, wake: Wake, from: u32, prev: u32, waker: u32, wanted: &Wanted) -> Answer {
         let llc = |cid: u32| self.machine.tables.llc[cid as usize];
         let waker_may = wanted
             .allowed
@@ -493,7 +513,7 @@ impl Plain<'_> {
         } else {
             Reason::QueuedElsewhere
         };
-        vec![Answer::waits(reason, from)]
+        Answer::waits(reason, from)
     }
 
     fn waiting_per_cpu(&self, llc: u32) -> f64 {

@@ -22,7 +22,12 @@ pub const POLICIES: &[PolicyInfo] = &[
     PolicyInfo {
         name: "usher",
         about: "the placement core of the kernel scheduler, itself",
-        make: |params| Ok(Box::new(usher::Usher::new(params)?)),
+        make: |params| Ok(Box::new(usher::Usher::new(params, "usher")?)),
+    },
+    PolicyInfo {
+        name: "usher-no-capacity",
+        about: "the same, all CPUs counting as equal",
+        make: |params| Ok(Box::new(usher::Usher::new(params, "usher-no-capacity")?)),
     },
     PolicyInfo {
         name: "fifo",

@@ -11,10 +11,14 @@
 //!    others that the core names.
 //! 4. A task that ran for a slice while somebody waits queues again; its CPU takes who comes first, or
 //!    somebody from a longer queue that the core names.
+//! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
+//!    too weak for: `usher/capacity.rs`.
 //!
 //! The core runs in its traced environment: every access that it makes to shared memory is charged as an
 //! access to that very line. Its plain instructions are charged as measured natively
 //! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
+
+mod capacity;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,9 +26,10 @@ use std::sync::Arc;
 use usher_core::{
     AccessKind, CidSet, Core, Event, Granularity, Hints, Query, Reason, Request, Settings,
 };
-use usher_core::{Statistics, Tables, Tiers, Vtime, Wake};
+use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
 
+use self::capacity::Unequal;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
@@ -146,6 +151,7 @@ impl At {
 
 /// See the module.
 pub struct Usher {
+    name: &'static str,
     settings: Settings,
     shard_width: Option<u32>,
     /// Made by `attach`, as everything below.
@@ -157,6 +163,8 @@ pub struct Usher {
     tasks: Vec<Known>,
     seq: u64,
     idle_bound_ns: Nanos,
+    /// Where CPUs differ in capacity and that counts.
+    unequal: Option<Box<Unequal>>,
     /// Accesses to shared memory of the last call.
     touched: u64,
     events: Vec<StatId>,
@@ -164,19 +172,24 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `granularity`, `shard-width` and `slice`.
+    /// With the parameters `granularity`, `shard-width`, `slice` and `tiers`. Under the name `usher-no-capacity` all
+    /// CPUs count as equal.
     ///
     /// # Errors
     /// A value out of range.
-    pub fn new(params: &mut Params) -> Result<Usher, SimError> {
+    pub fn new(params: &mut Params, name: &'static str) -> Result<Usher, SimError> {
         let names = Granularity::ALL
             .iter()
             .map(|g| g.as_str())
             .collect::<Vec<_>>();
         let granularity = params.choice("granularity", Granularity::Shard.as_str(), &names)?;
         let granularity = granularity.parse().expect("one of the names given");
+        let orders = [TierOrder::StrongestFirst, TierOrder::WeakestFirst].map(|o| o.as_str());
+        let order = params.choice("tiers", Settings::default().tier_order.as_str(), &orders)?;
         let settings = Settings {
             granularity,
+            capacity: name != "usher-no-capacity",
+            tier_order: order.parse().expect("one of the names given"),
             slice_ns: params
                 .duration("slice", Settings::default().slice_ns)?
                 .max(1000),
@@ -184,6 +197,7 @@ impl Usher {
         };
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
         Ok(Usher {
+            name,
             settings,
             shard_width: (width != 64).then_some(width),
             core: None,
@@ -194,6 +208,7 @@ impl Usher {
             tasks: Vec::new(),
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
+            unequal: None,
             touched: 0,
             events: Vec::new(),
             reported: Statistics::default(),
@@ -312,12 +327,17 @@ impl Usher {
     /// Takes the first task of an LLC's queue that may run on a CPU. Retires the queue if it is empty.
     fn take_llc(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        let queue = &mut self.llc[llc.index()];
-        let found = take(host, &mut queue.tasks, queue.line, cpu);
+        let found = match self.unequal {
+            Some(_) => self.take_fitting(host, llc, cpu),
+            None => {
+                let queue = &mut self.llc[llc.index()];
+                take(host, &mut queue.tasks, queue.line, None, cpu)
+            }
+        };
         if found.is_some() {
             self.tell_length(llc);
             self.call(host, 0, |core| core.queue_taken(cid, llc));
-        } else if queue.tasks.is_empty() {
+        } else if self.llc[llc.index()].tasks.is_empty() {
             self.call(host, IDLE_NS, |core| core.queue_retire(llc, cid));
         }
         found
@@ -362,7 +382,7 @@ impl Usher {
         if at.own.is_empty() {
             return None;
         }
-        take(host, &mut at.own, at.own_line, cpu)
+        take(host, &mut at.own, at.own_line, None, cpu)
     }
 
     fn hints(&self, host: &Host, task: TaskId) -> Hints {
@@ -391,12 +411,20 @@ fn insert(host: &mut Host, tasks: &mut Tasks, line: LineId, key: (Vtime, u64), t
     host.unlock(line, taken);
 }
 
-fn take(host: &mut Host, tasks: &mut Tasks, line: LineId, cpu: Cpu) -> Option<TaskId> {
+/// Takes the task chosen, or the first that may run on a CPU.
+fn take(
+    host: &mut Host,
+    tasks: &mut Tasks,
+    line: LineId,
+    chosen: Option<(Vtime, u64)>,
+    cpu: Cpu,
+) -> Option<TaskId> {
     let taken = host.lock(line);
-    let key = tasks
-        .iter()
-        .find(|(_, &t)| host.task(t).may_run_on(cpu))
-        .map(|(&key, _)| key);
+    let first = || {
+        let mut allowed = tasks.iter().filter(|(_, &t)| host.task(t).may_run_on(cpu));
+        allowed.next().map(|(&key, _)| key)
+    };
+    let key = chosen.or_else(first);
     let task = key.and_then(|key| tasks.remove(&key));
     if task.is_some() {
         host.charge(QUEUE_NS);
@@ -423,7 +451,7 @@ const REASONS: [&str; Reason::COUNT] = {
 
 impl Policy for Usher {
     fn name(&self) -> &str {
-        "usher"
+        self.name
     }
 
     fn reasons(&self) -> &'static [&'static str] {
@@ -479,6 +507,9 @@ impl Policy for Usher {
         let deepest = costs.idle_states.iter().map(wakes).max().unwrap_or(0);
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
+        self.unequal = core
+            .is_asymmetric()
+            .then(|| Box::new(Unequal::new(host, machine.nr_cpu_numbers())));
         self.core = Some(core);
     }
 
@@ -487,6 +518,9 @@ impl Policy for Usher {
             self.tasks.resize_with(task.index() + 1, Known::default);
         }
         self.tasks[task.index()] = Known::default();
+        if let Some(unequal) = &mut self.unequal {
+            unequal.task_new(task);
+        }
     }
 
     fn task_dead(&mut self, host: &mut Host, task: TaskId) {
@@ -494,6 +528,7 @@ impl Policy for Usher {
     }
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
+        let demand = self.demand(host, wake.task);
         self.allowed(host, wake.task);
         let allowed = self.tasks[wake.task.index()].allowed.take();
         let request = Request {
@@ -507,6 +542,7 @@ impl Policy for Usher {
             waker: self.cid(host.this_cpu()),
             tiers: Tiers::ANY,
             hints: self.hints(host, wake.task),
+            demand,
         };
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
@@ -583,6 +619,9 @@ impl Policy for Usher {
         known.vtime = vtime;
         known.charged += ran;
         self.at[cpu.index()].ended = why.is_runnable();
+        if self.put_unequal(host, task, cpu, why) {
+            return;
+        }
         if why.is_runnable() {
             self.queue(host, task, cpu);
         }
@@ -592,6 +631,13 @@ impl Policy for Usher {
         let ran = host.runtime(curr) - self.at[cpu.index()].since;
         if ran >= self.settings.slice_ns && self.waiting(cpu) {
             host.resched(cpu);
+        }
+        self.check_misfit(host, cpu, curr);
+    }
+
+    fn ipi(&mut self, host: &mut Host, cpu: Cpu, _cookie: u64) {
+        if let Some(curr) = host.curr(cpu) {
+            self.check_misfit(host, cpu, curr);
         }
     }
 
@@ -607,6 +653,8 @@ impl Policy for Usher {
         });
         if look {
             host.resched(cpu);
+        } else {
+            self.call_misfit(host, cid);
         }
     }
 

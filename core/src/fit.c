@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where CPUs differ in capacity: idle CPUs that are enough for a task, and tasks that their CPU is too weak for.
+ *
+ * A task that is too heavy for the CPU it runs on, by its demand (capacity.c), is a misfit. It moves as soon as a
+ * greater CPU is idle, with its whole core: a thread beside a busy sibling is no greater. Both sides
+ * look:
+ *
+ *   usher_misfit()        the weak CPU, at every tick: claims a greater one, or says in struct usher.misfits that it
+ *                         waits for one
+ *   usher_misfit_call()   a CPU that has gone idle: takes a weak one's bit and has it look again at once
+ *
+ * Tolerated: a CPU may go idle between the weak one's look and its bit; the next tick finds it. A bit may stay
+ * when the task has gone: the CPU that is called then looks in vain, which clears it. A task that may run on no
+ * greater CPU sets none, so that nobody is called in vain for as long as it runs.
+ *
+ * A task that its CPU is enough for is never moved while it runs, however strong a CPU idles: it would gain nothing, and
+ * be moved again and again. What moves a task is a demand beyond 80 % of its CPU, and on the greater one the
+ * same task uses less of it, so there is no way back but by a wakeup that finds its CPU taken.
+ */
+#ifndef USHER_FIT_C
+#define USHER_FIT_C
+
+#include "../include/usher/usher.h"
+#include "idle.c"
+#include "capacity.c"
+
+/* An idle CPU, claimed, tier by tier: of each the LLC of s->q.from, then its node. If s->core, with its core. */
+USHER_COLD s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 order)
+{
+	u32 node = u->cids[s->q.from].node, i;
+
+	for (i = 0; i < USHER_MAX_TIERS && env_again(u); i = env_next(u, i)) {
+		u32 t = order == USHER_WEAKEST_FIRST ? USHER_MAX_TIERS - 1 - i : i;
+		s32 cid;
+
+		if (!(tiers >> (t & 31) & 1))
+			continue;
+		s->q.tiers = 1u << (t & 31);
+		cid = usher_search_llc(u, s);
+		if (cid < 0)
+			cid = usher_search_node(u, s, node);
+		if (cid >= 0)
+			return cid;
+	}
+	return USHER_NONE_IDLE;
+}
+
+/* An idle core, claimed, then, unless only that will do, an idle CPU; then the same in other nodes, by distance alone. */
+USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 order)
+{
+	s32 cid;
+
+	if (!tiers)
+		return USHER_NONE_IDLE;
+	s->core = u->smt > 1;
+	cid = usher_search_tiers(u, s, tiers, order);
+	if (cid < 0 && s->core && !(s->q.flags & USHER_IDLE_CORE)) {
+		s->core = 0;
+		cid = usher_search_tiers(u, s, tiers, order);
+	}
+	if (cid < 0 && u->nr_nodes > 1) {
+		s->q.tiers = tiers;
+		cid = usher_search_remote(u, s, u->cids[s->q.from].node);
+	}
+	return cid;
+}
+
+/* Whether some CPU of these tiers is allowed. */
+USHER_COLD bool usher_tiers_allowed(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *allowed, u32 tiers)
+{
+	struct usher_query q = { .allowed = allowed, .tiers = tiers };
+	u32 i;
+
+	for (i = 0; i < u->nr_shards && env_again(u); i = env_next(u, i))
+		if (usher_query_bits(&q, &u->shards[i]))
+			return true;
+	return false;
+}
+
+/* The task of cid does not wait for a greater CPU, or does. Writes only what is news. */
+USHER_FN void usher_misfit_note(struct usher USHER_MEM *u, u32 cid, bool waits, u32 self)
+{
+	u64 USHER_MEM *word = &u->misfits[cid / 64];
+	u64 bit = 1ULL << (cid & 63);
+
+	if (!(env_read(u, word) & bit) == !waits)
+		return;
+	if (!waits) {
+		env_fetch_and(u, word, ~bit);
+		return;
+	}
+	env_fetch_or(u, word, bit);
+	env_count(u, self, USHER_EV_MISFIT_WAITS);
+}
+
+/* usher_misfit() on a machine whose CPUs differ. */
+USHER_UNIT_COLD s32 usher_misfit_look(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				      const struct usher_request *r USHER_UNIT_PTR)
+{
+	struct usher_search s = {
+		.q = { .allowed = r->allowed, .flags = USHER_IDLE_CORE, .from = r->prev, .self = r->waker },
+	};
+	struct usher_cid USHER_MEM *c = &u->cids[r->prev];
+	u32 fit = usher_tiers_fit(u, &r->demand), greater;
+	bool waits = false;
+	s32 cid = USHER_NONE_IDLE;
+
+	if (!(fit >> (c->tier & 31) & 1)) {
+		greater = usher_tiers_greater(u, c->tier);
+		cid = usher_search_fit(u, &s, greater & fit, u->tier_order);
+		if (cid < 0)
+			cid = usher_search_fit(u, &s, greater & ~fit, USHER_STRONGEST_FIRST);
+		waits = cid < 0 && (!r->allowed || usher_tiers_allowed(u, r->allowed, greater));
+	}
+	usher_misfit_note(u, r->prev, waits, r->waker);
+	if (cid >= 0)
+		u->cpus[r->waker].reasons[USHER_MISFIT]++;
+	return cid;
+}
+
+/*
+ * A task runs on r->prev, seen at a tick of that CPU, or because usher_misfit_call() named it. Returns the CPU to
+ * which it is to move at once, idle and now claimed for it, or USHER_NONE_IDLE: it stays. Of the request
+ * allowed, nr_allowed, demand and waker, the CPU that asks, matter besides.
+ */
+USHER_INLINE s32 usher_misfit(struct usher USHER_MEM *u, const struct usher_request *r)
+{
+	return u->asymmetric ? usher_misfit_look(u, r) : USHER_NONE_IDLE;
+}
+
+/* usher_misfit_call() on a machine whose CPUs differ. */
+USHER_UNIT_COLD s32 usher_misfit_find(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+	u32 weaker = usher_tiers_weaker(u, c->tier), words = (u->nr_cids + 63) / 64, w;
+
+	if ((usher_shard_idle(u, &u->shards[c->shard]) & c->core) != c->core)
+		return USHER_NONE_IDLE;
+	for (w = 0; w < words && env_again(u); w = env_next(u, w)) {
+		u64 bits = env_read(u, &u->misfits[w]);
+
+		for (; bits && env_again(u); bits &= bits - 1) {
+			u32 weak = w * 64 + env_lowest(bits);
+			u64 bit = bits & (~bits + 1);
+
+			if (weak >= u->nr_cids || !(weaker >> (u->cids[weak].tier & 31) & 1))
+				continue;
+			/* One of those who call it is enough. */
+			if (!(env_fetch_and(u, &u->misfits[w], ~bit) & bit))
+				continue;
+			env_count(u, cid, USHER_EV_MISFIT_CALLED);
+			return weak;
+		}
+	}
+	return USHER_NONE_IDLE;
+}
+
+/*
+ * cid has gone idle, and usher_idle_enter() or usher_idle_again() had no work for it. Returns a weaker CPU whose task
+ * waits for such a one, and which is to call usher_misfit() at once; or USHER_NONE_IDLE.
+ */
+USHER_INLINE s32 usher_misfit_call(struct usher USHER_MEM *u, u32 cid)
+{
+	return u->asymmetric ? usher_misfit_find(u, cid) : USHER_NONE_IDLE;
+}
+
+#endif

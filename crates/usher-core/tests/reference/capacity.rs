@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! CPUs of different capacity: what is enough for a task, where it goes, and which running task moves.
+
+use std::collections::BTreeSet;
+
+use usher_core::{Demand, Reason, TierOrder, Wake, MAX_TIERS};
+
+use crate::plain::{Answer, Plain, Wanted};
+
+/// 5.3 % more.
+fn greater(a: u32, b: u32) -> bool {
+    u64::from(a) * 1024 > u64::from(b) * 1078
+}
+
+/// Less than 80 % of a CPU, or no more than the clamps say.
+fn fits(demand: Demand, capacity: u32) -> bool {
+    let [util, min, max] =
+        [demand.util, demand.clamp_min, demand.clamp_max].map(|value| u32::from(value));
+    let capped = max > 0;
+    let min = if capped { min.min(max) } else { min };
+    let enough = util * 5 < capacity * 4 || (capped && max <= capacity);
+    let lacks_boost = min > capacity && util < min;
+    enough && !lacks_boost
+}
+
+/// Where the search for a greater CPU or one that is enough goes: the tiers in order.
+struct Search<'a> {
+    tiers: &'a [u32],
+    whole_only: bool,
+    reasons: [Reason; 2],
+}
+
+impl Plain<'_> {
+    pub fn tier(&self, cid: u32) -> u32 {
+        self.machine.tables.tier[cid as usize].min(MAX_TIERS - 1)
+    }
+
+    /// Tiers, strongest first, and the least capacity of each.
+    fn tiers(&self) -> Vec<(u32, u32)> {
+        let all = 0..self.machine.nr_cids();
+        let present: BTreeSet<u32> = all.clone().map(|cid| self.tier(cid)).collect();
+        let least = |tier| {
+            let of = all.clone().filter(|&cid| self.tier(cid) == tier);
+            of.map(|cid| self.machine.tables.capacity[cid as usize])
+                .min()
+        };
+        let each = present.into_iter();
+        each.map(|tier| (tier, least(tier).expect("somebody is in it")))
+            .collect()
+    }
+
+    fn capacity(&self, cid: u32) -> u32 {
+        let own = self.tier(cid);
+        let tiers = self.tiers();
+        tiers
+            .iter()
+            .find(|(tier, _)| *tier == own)
+            .expect("its own")
+            .1
+    }
+
+    /// The most of any CPU.
+    fn top(&self) -> u32 {
+        *self.machine.tables.capacity.iter().max().expect("a CPU")
+    }
+
+    pub fn asymmetric(&self) -> bool {
+        let least = *self.machine.tables.capacity.iter().min().expect("a CPU");
+        self.machine.settings.capacity && greater(self.top(), least)
+    }
+
+    fn enough(&self, demand: Demand, capacity: u32) -> bool {
+        !greater(self.top(), capacity) || fits(demand, capacity)
+    }
+
+    /// The tiers that are enough for a task in the order in which they are searched, and the others. `None`: all count
+    /// as equal.
+    pub fn fit(&self, wanted: &Wanted, demand: Demand) -> Option<(Vec<u32>, Vec<u32>)> {
+        if !self.asymmetric() {
+            return None;
+        }
+        let asked = |tier: &u32| wanted.tiers.as_ref().is_none_or(|set| set.contains(tier));
+        let (enough, rest): (Vec<_>, Vec<_>) = self
+            .tiers()
+            .into_iter()
+            .partition(|&(_, capacity)| self.enough(demand, capacity));
+        let names = |tiers: Vec<(u32, u32)>| -> Vec<u32> {
+            tiers
+                .into_iter()
+                .map(|(tier, _)| tier)
+                .filter(asked)
+                .collect()
+        };
+        let (mut enough, rest) = (names(enough), names(rest));
+        if self.machine.settings.tier_order == TierOrder::WeakestFirst {
+            enough.reverse();
+        }
+        Some((enough, rest))
+    }
+
+    /// Tier by tier, cores before CPUs: of each the LLC and then the node; then the other nodes. True: somebody is
+    /// found for certain.
+    fn by_tier(
+        &self,
+        from: u32,
+        wanted: &Wanted,
+        search: &Search,
+        answers: &mut Vec<Answer>,
+    ) -> bool {
+        let tables = &self.machine.tables;
+        let home = tables.node[from as usize];
+        let mut gave_up = !answers.is_empty();
+        let rounds: &[bool] = match (self.machine.smt > 1, search.whole_only) {
+            (true, false) => &[true, false],
+            (true, true) => &[true],
+            (false, _) => &[false],
+        };
+        if search.tiers.is_empty() {
+            return false;
+        }
+        for &whole in rounds {
+            for &tier in search.tiers {
+                let wanted = wanted.of_tiers(&[tier]);
+                let reason = search.reasons[usize::from(!whole)];
+                let near = self.in_llc(from, whole, &wanted).map(|cid| [cid].into());
+                let sure = near.is_some();
+                let set = near.unwrap_or_else(|| {
+                    self.takers(&self.machine.nodes[home as usize], whole, &wanted)
+                });
+                if set.is_empty() {
+                    continue;
+                }
+                let bounded = !sure && whole && !search.whole_only && self.may_give_up(home, &set);
+                answers.push(Answer {
+                    gave_up,
+                    ..Answer::taken(reason, set)
+                });
+                if !bounded {
+                    return true;
+                }
+                gave_up = true;
+            }
+        }
+        let before = answers.len();
+        let wanted = Wanted {
+            idle_core: search.whole_only,
+            ..wanted.of_tiers(search.tiers)
+        };
+        let others = &self.machine.order[home as usize][1..];
+        let sure = others
+            .iter()
+            .any(|&node| self.in_node(node, &wanted, search.reasons, answers));
+        for answer in &mut answers[before..] {
+            answer.gave_up |= gave_up;
+        }
+        sure
+    }
+
+    /// Steps 11 to 14, and 3 of a sync wakeup; nobody if the list is empty.
+    pub fn idle_unequal(
+        &self,
+        wake: Wake,
+        from: u32,
+        wanted: &Wanted,
+        enough: &[u32],
+        rest: &[u32],
+    ) -> Vec<Answer> {
+        let prev = self.idle.contains(&from) && enough.contains(&self.tier(from));
+        // 11.
+        if prev && self.core_idle(from) {
+            return vec![Answer::taken(Reason::PrevCore, [from].into())];
+        }
+        if prev && wake == Wake::Sync {
+            return vec![Answer::taken(Reason::Prev, [from].into())];
+        }
+        let mut answers = Vec::new();
+        // 12 and 13.
+        let fit = Search {
+            tiers: enough,
+            whole_only: false,
+            reasons: [Reason::FitCore, Reason::FitCpu],
+        };
+        if self.by_tier(from, wanted, &fit, &mut answers) {
+            return answers;
+        }
+        assert!(answers.is_empty(), "who finds a core finds a CPU");
+        // 14.
+        let unfit = Search {
+            tiers: rest,
+            reasons: [Reason::Unfit, Reason::Unfit],
+            ..fit
+        };
+        self.by_tier(from, wanted, &unfit, &mut answers);
+        answers
+    }
+
+    /// A task runs on cid: who may be claimed for it; nobody if the list is empty.
+    pub fn misfit(&mut self, cid: u32, wanted: &Wanted, demand: Demand) -> Vec<Answer> {
+        let here = self.capacity(cid);
+        if !self.asymmetric() || self.enough(demand, here) {
+            self.misfits.remove(&cid);
+            return Vec::new();
+        }
+        let stronger: Vec<(u32, u32)> = self
+            .tiers()
+            .into_iter()
+            .filter(|&(_, capacity)| greater(capacity, here))
+            .collect();
+        let (mut enough, rest): (Vec<_>, Vec<_>) = stronger
+            .iter()
+            .partition(|(_, capacity)| self.enough(demand, *capacity));
+        if self.machine.settings.tier_order == TierOrder::WeakestFirst {
+            enough.reverse();
+        }
+        let mut answers = Vec::new();
+        for tiers in [enough, rest] {
+            let tiers: Vec<u32> = tiers.into_iter().map(|(tier, _)| tier).collect();
+            let search = Search {
+                tiers: &tiers,
+                whole_only: true,
+                reasons: [Reason::Misfit, Reason::Misfit],
+            };
+            if self.by_tier(cid, wanted, &search, &mut answers) {
+                break;
+            }
+        }
+        let tiers: Vec<u32> = stronger.into_iter().map(|(tier, _)| tier).collect();
+        let wanted = wanted.of_tiers(&tiers);
+        let possible = (0..self.machine.nr_cids()).any(|other| self.may(other, &wanted));
+        if answers.is_empty() && possible {
+            self.misfits.insert(cid);
+        } else {
+            self.misfits.remove(&cid);
+        }
+        answers
+    }
+
+    /// cid is idle: whose task moves there.
+    pub fn misfit_call(&mut self, cid: u32) -> Option<u32> {
+        if !self.core_idle(cid) {
+            return None;
+        }
+        let mine = self.capacity(cid);
+        let mut weaker = self.misfits.iter().copied();
+        let weak = weaker.find(|&weak| greater(mine, self.capacity(weak)))?;
+        self.misfits.remove(&weak);
+        Some(weak)
+    }
+
+    /// Whether cid takes the task at v instead of the one at first.
+    pub fn take_instead(&self, cid: u32, first: u64, v: u64, demand: Demand) -> bool {
+        let behind = i128::from(v) - i128::from(first);
+        let soon = behind <= i128::from(self.machine.settings.slice_ns);
+        self.asymmetric() && soon && self.enough(demand, self.capacity(cid))
+    }
+}

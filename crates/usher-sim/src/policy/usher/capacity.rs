@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The host's part where CPUs differ in capacity; on machines of equal CPUs nothing here exists.
+//!
+//! Whenever a task stops, and at each tick, the core is told what it ran ([`Usher::account`]). At a tick it is
+//! asked whether the task is to move to a stronger CPU. That CPU is claimed by then; the tick ends the task's turn, and
+//! instead of queueing again the task goes to the CPU's local queue. A CPU that goes idle interrupts a weaker
+//! one whose task waits for it, as if that one's tick had come.
+
+use usher_core::{Demand, Request, Utilisation, FIT_LOOK};
+
+use super::{take, Place, Usher};
+use crate::host::Host;
+use crate::ids::{Cid, Cpu, Id, Llc, Nanos, StatId, TaskId};
+use crate::policy::StopWhy;
+
+/// Bringing a utilisation up to date, or reading one: three multiplications and table look-ups each for what it slept
+/// and what it ran.
+const UTIL_NS: Nanos = 10;
+
+/// Of a task.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    util: Utilisation,
+    /// Runtime when that was brought up to date.
+    accounted: Nanos,
+}
+
+pub(super) struct Unequal {
+    load: Vec<Load>,
+    /// By CPU: where its current task is to go, claimed.
+    push: Vec<Option<Cpu>>,
+    moved: StatId,
+    given_back: StatId,
+}
+
+impl Unequal {
+    pub(super) fn new(host: &mut Host, nr_cpus: usize) -> Self {
+        Self {
+            load: Vec::new(),
+            push: vec![None; nr_cpus],
+            moved: host.stat("misfit-moved"),
+            given_back: host.stat("misfit-given-back"),
+        }
+    }
+
+    pub(super) fn task_new(&mut self, task: TaskId) {
+        if self.load.len() <= task.index() {
+            self.load.resize(task.index() + 1, Load::default());
+        }
+        self.load[task.index()] = Load::default();
+    }
+}
+
+impl Usher {
+    /// What a task asks of a CPU.
+    pub(super) fn demand(&mut self, host: &mut Host, task: TaskId) -> Demand {
+        let (Some(unequal), Some(core)) = (&self.unequal, &self.core) else {
+            return Demand::default();
+        };
+        host.charge(UTIL_NS);
+        Demand {
+            util: core.util_now(&unequal.load[task.index()].util, host.now()),
+            ..Demand::default()
+        }
+    }
+
+    /// Accounts what a task has run on a CPU since the last time.
+    fn account(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        let cid = self.cid(cpu);
+        let (Some(unequal), Some(core)) = (&mut self.unequal, &mut self.core) else {
+            return;
+        };
+        let load = &mut unequal.load[task.index()];
+        let ran = host.runtime(task) - load.accounted;
+        load.accounted += ran;
+        core.util_ran(&mut load.util, cid, host.now(), ran);
+        host.charge(UTIL_NS);
+    }
+
+    /// A tick, or a call by a stronger CPU: is the current task to move there?
+    pub(super) fn check_misfit(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
+        match &self.unequal {
+            Some(unequal) if unequal.push[cpu.index()].is_none() => {}
+            _ => return,
+        }
+        self.account(host, curr, cpu);
+        let demand = self.demand(host, curr);
+        self.allowed(host, curr);
+        let allowed = self.tasks[curr.index()].allowed.take();
+        let request = Request {
+            allowed: allowed.as_ref().map(|(_, set)| &**set),
+            demand,
+            ..Request::wake(self.cid(cpu), self.cid(host.this_cpu()))
+        };
+        let to = self.call(host, 0, |core| core.misfit(&request));
+        self.tasks[curr.index()].allowed = allowed;
+        if let Some(to) = to {
+            let to = self.cpus[to.index()];
+            self.unequal.as_mut().expect("as above").push[cpu.index()] = Some(to);
+            host.resched(cpu);
+        }
+        self.rescue(host);
+    }
+
+    /// A CPU has gone idle: a weaker one may have a task for it.
+    pub(super) fn call_misfit(&mut self, host: &mut Host, cid: Cid) {
+        if self.unequal.is_none() {
+            return;
+        }
+        if let Some(weak) = self.call(host, 0, |core| core.misfit_call(cid)) {
+            host.send_ipi(self.cpus[weak.index()], 0);
+        }
+    }
+
+    /// A task has stopped. True: it moves to a stronger CPU.
+    pub(super) fn put_unequal(
+        &mut self,
+        host: &mut Host,
+        task: TaskId,
+        cpu: Cpu,
+        why: StopWhy,
+    ) -> bool {
+        if self.unequal.is_none() {
+            return false;
+        }
+        self.account(host, task, cpu);
+        let (Some(unequal), Some(core)) = (&mut self.unequal, &mut self.core) else {
+            return false;
+        };
+        if why == StopWhy::Slept {
+            core.util_slept(&mut unequal.load[task.index()].util);
+        }
+        let Some(to) = unequal.push[cpu.index()].take() else {
+            return false;
+        };
+        // Whoever it was claimed for, that CPU looks; if it finds nothing it is idle again.
+        host.resched(to);
+        if !why.is_runnable() || !host.task(task).may_run_on(to) {
+            host.count(unequal.given_back, 1);
+            return false;
+        }
+        host.count(unequal.moved, 1);
+        host.set_task_cpu(task, to);
+        self.tasks[task.index()].place = Place::Local(to);
+        self.at[to.index()].push(task);
+        true
+    }
+
+    /// The first task of an LLC's queue that may run on a CPU, or one soon after it that the CPU is enough for.
+    pub(super) fn take_fitting(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
+        let cid = self.cid(cpu);
+        let queue = &self.llc[llc.index()];
+        let near = queue.tasks.iter();
+        let near = near.filter(|(_, &task)| host.task(task).may_run_on(cpu));
+        let near: Vec<_> = near
+            .take(FIT_LOOK)
+            .map(|(&key, &task)| (key, task))
+            .collect();
+        let first = near.first().map(|(key, _)| key.0);
+        let found = near.iter().find(|&&((v, _), task)| {
+            let demand = self.demand(host, task);
+            let first = first.expect("there is one");
+            let core = self.core.as_mut().expect("attached");
+            core.take_instead(cid, first, v, demand)
+        });
+        let queue = &mut self.llc[llc.index()];
+        let chosen = found.or(near.first()).map(|&(key, _)| key);
+        take(host, &mut queue.tasks, queue.line, chosen, cpu)
+    }
+}
