@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::coherence::ClassStats;
+use crate::costs::Costs;
 use crate::machine::Distance;
 use crate::metrics::{report_latency, Latency};
 use crate::state::NEVER;
@@ -43,6 +44,9 @@ pub struct Report {
     pub idle_states_ns: BTreeMap<String, u64>,
     /// Share of time that the CPUs of each tier were busy, strongest first.
     pub tier_utilisation: Vec<f64>,
+    /// Time in each idle state, summed over the CPUs of each tier, strongest first, ns. With `tier_utilisation` what an
+    /// observer of energy would want: for how long strong CPUs run, and how deep they sleep.
+    pub tier_idle_states_ns: Vec<BTreeMap<String, u64>>,
     /// The policy's own counters.
     pub counters: BTreeMap<String, u64>,
     /// Shared cache lines by class.
@@ -101,6 +105,11 @@ impl LineReport {
     }
 }
 
+fn by_state(costs: &Costs, ns: &[u64]) -> BTreeMap<String, u64> {
+    let names = costs.idle_states.iter().map(|state| state.name.clone());
+    names.zip(ns.iter().copied()).collect()
+}
+
 fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 {
         0.0
@@ -144,14 +153,14 @@ impl Report {
             migrations: (1..Distance::COUNT)
                 .map(|d| (names(d), stats.migrations[d]))
                 .collect(),
-            idle_states_ns: costs
-                .idle_states
-                .iter()
-                .zip(&stats.idle_state_ns)
-                .map(|(state, ns)| (state.name.clone(), *ns))
-                .collect(),
+            idle_states_ns: by_state(costs, &stats.idle_state_ns),
             tier_utilisation: tier_utilisation
                 .map(|(ns, n)| ratio(*ns, n * elapsed))
+                .collect(),
+            tier_idle_states_ns: stats
+                .tier_idle_ns
+                .iter()
+                .map(|of_tier| by_state(costs, of_tier))
                 .collect(),
             counters: stats.policy.iter().cloned().collect(),
             lines: sim
@@ -188,7 +197,7 @@ fn limits(sim: &Simulation) -> Vec<String> {
 }
 
 fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
-    let stats = &sim.host.stats;
+    let (stats, costs) = (&sim.host.stats, sim.host.machine.costs());
     let mut out = BTreeMap::new();
     sim.host.world.metrics.report(elapsed, &mut out);
     report_latency("wake_latency", &stats.wake_latency, &mut out);
@@ -202,6 +211,21 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     put("simulated_ns", elapsed as f64);
     put("events", stats.events as f64);
     put("utilisation", ratio(busy, cpu_time));
+    let tiers = sim.host.machine.topo().tiers();
+    for (i, tier) in tiers.iter().enumerate().filter(|_| tiers.len() > 1) {
+        let time = elapsed * tier.cids.len() as u64;
+        let states = costs.idle_states.iter().zip(&stats.tier_idle_ns[i]);
+        put(
+            &format!("tier{i}_utilisation"),
+            ratio(stats.tier_busy_ns[i], time),
+        );
+        for (state, &ns) in states {
+            put(
+                &format!("tier{i}_idle_{}_share", state.name),
+                ratio(ns, time),
+            );
+        }
+    }
     put("kernel_share", ratio(stats.kernel_ns, busy));
     put("policy_share", ratio(stats.policy_ns, busy));
     put("refill_share", ratio(stats.refill_ns, busy));

@@ -105,6 +105,7 @@ impl Simulation {
             Phase::Idle => {
                 stats.idle_ns += span;
                 stats.idle_state_ns[usize::from(c.idle_state)] += span;
+                stats.tier_idle_ns[usize::from(c.tier)][usize::from(c.idle_state)] += span;
             }
         }
         if is_busy(c.phase) {

@@ -40,6 +40,8 @@ pub struct Stats {
     pub(crate) exiting_ns: Nanos,
     pub(crate) idle_state_ns: Vec<Nanos>,
     pub(crate) tier_busy_ns: Vec<Nanos>,
+    /// By tier, and in that by idle state.
+    pub(crate) tier_idle_ns: Vec<Vec<Nanos>>,
     /// Part of the kernel's time that the policy charged.
     pub(crate) policy_ns: Nanos,
     /// Part of user time that refilled caches.
@@ -77,6 +79,7 @@ impl Stats {
             exiting_ns: 0,
             idle_state_ns: vec![0; idle_states],
             tier_busy_ns: vec![0; tiers],
+            tier_idle_ns: vec![vec![0; idle_states]; tiers],
             policy_ns: 0,
             refill_ns: 0,
             searches: 0,
