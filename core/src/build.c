@@ -272,6 +272,8 @@ static void usher_fill_tiers(struct usher *u, const struct usher_spec *spec, u64
 	u->tiers = tiers;
 	u->tier_order = spec->tier_order;
 	u->asymmetric = misfits && u->top_tiers != tiers;
+	for (c = 0; c < spec->nr_cids; c++)
+		u->llcs[spec->llc[c]].power += u->asymmetric ? spec->capacity[c] : 1;
 	u->misfits = u->asymmetric ? misfits : NULL;
 }
 

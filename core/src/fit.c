@@ -46,23 +46,32 @@ USHER_COLD s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search
 	return USHER_NONE_IDLE;
 }
 
-/* An idle core, claimed, then, unless only that will do, an idle CPU; then the same in other nodes, by distance alone. */
-USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 order)
+/*
+ * An idle CPU, claimed: of the tiers fit, in the order of the machine, or else the strongest of the rest. Cores before
+ * threads, of which none will do with USHER_IDLE_CORE, and all that before other nodes.
+ */
+USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
 {
+	u32 node = u->cids[s->q.from].node;
 	s32 cid;
 
-	if (!tiers)
-		return USHER_NONE_IDLE;
 	s->core = u->smt > 1;
-	cid = usher_search_tiers(u, s, tiers, order);
-	if (cid < 0 && s->core && !(s->q.flags & USHER_IDLE_CORE)) {
+	for (;;) {
+		cid = usher_search_tiers(u, s, fit, u->tier_order);
+		if (cid < 0)
+			cid = usher_search_tiers(u, s, rest, USHER_STRONGEST_FIRST);
+		if (cid >= 0)
+			return cid;
+		if (!s->core || s->q.flags & USHER_IDLE_CORE)
+			break;
 		s->core = 0;
-		cid = usher_search_tiers(u, s, tiers, order);
 	}
-	if (cid < 0 && u->nr_nodes > 1) {
-		s->q.tiers = tiers;
-		cid = usher_search_remote(u, s, u->cids[s->q.from].node);
-	}
+	s->q.tiers = fit;
+	if (fit && u->nr_nodes > 1)
+		cid = usher_search_remote(u, s, node);
+	s->q.tiers = rest;
+	if (cid < 0 && rest && u->nr_nodes > 1)
+		cid = usher_search_remote(u, s, node);
 	return cid;
 }
 
@@ -108,9 +117,7 @@ USHER_UNIT_COLD s32 usher_misfit_look(struct usher USHER_MEM *u USHER_UNIT_MEM,
 
 	if (!(fit >> (c->tier & 31) & 1)) {
 		greater = usher_tiers_greater(u, c->tier);
-		cid = usher_search_fit(u, &s, greater & fit, u->tier_order);
-		if (cid < 0)
-			cid = usher_search_fit(u, &s, greater & ~fit, USHER_STRONGEST_FIRST);
+		cid = usher_search_fit(u, &s, greater & fit, greater & ~fit);
 		waits = cid < 0 && (!r->allowed || usher_tiers_allowed(u, r->allowed, greater));
 	}
 	usher_misfit_note(u, r->prev, waits, r->waker);

@@ -24,10 +24,10 @@
  *
  * 11. prev, if its whole core is idle and it is enough.
  * 12. An idle core that is enough, of the strongest tier first or of the weakest (struct usher.tier_order); of each
- *     tier in the LLC, then in the node.
- * 13. An idle CPU that is enough, in the same order. Then other nodes, by distance alone.
- * 14. Nobody idle is enough: the strongest idle core, else CPU, since a weak CPU is better than waiting behind
- *     somebody.
+ *     tier in the LLC, then in the node. Else the strongest idle core: a task shares a core with
+ *     somebody only when all are taken, since two who share one get less of it than a weak core has.
+ * 13. The same with idle CPUs, since a weak one is better than waiting behind somebody.
+ * 14. Other nodes, nearest first: one that is enough, else any.
  *
  * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not
  * allowed, the waker's CPU stands in for it, else the first allowed one. All steps but 10 claim the
@@ -248,7 +248,7 @@ USHER_FN s32 usher_cid_because(s32 cid, u32 reason)
 	return cid | (s32)(reason << USHER_CID_BITS);
 }
 
-/* Steps 11 to 14, from s->q.from on; fit are the tiers that are enough, rest the others. */
+/* Steps 11 to 14, from s->q.from on; fit are the tiers that are enough, rest the others that will do. */
 USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
@@ -265,15 +265,14 @@ USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s
 	if (!idle && !usher_somebody_idle(u))
 		return USHER_NONE_IDLE;
 
-	/* 12 and 13. */
+	/* 12 to 14. */
 	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
-	cid = usher_search_fit(u, s, fit, u->tier_order);
-	if (cid >= 0)
-		return usher_cid_because(cid, s->core ? USHER_FIT_CORE : USHER_FIT_CPU);
-
-	/* 14. */
-	cid = usher_search_fit(u, s, rest, USHER_STRONGEST_FIRST);
-	return cid >= 0 ? usher_cid_because(cid, USHER_UNFIT) : cid;
+	cid = usher_search_fit(u, s, fit, rest);
+	if (cid < 0)
+		return cid;
+	if (!(fit >> (u->cids[cid].tier & 31) & 1))
+		return usher_cid_because(cid, USHER_UNFIT);
+	return usher_cid_because(cid, s->core ? USHER_FIT_CORE : USHER_FIT_CPU);
 }
 
 /* All steps but 1 and 10 where CPUs differ: usher_cid_because(), or USHER_NONE_IDLE. */
@@ -303,9 +302,10 @@ USHER_UNIT_COLD s32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM
 USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
 						     u32 from)
 {
-	if (r->wake == USHER_WAKE_SYNC && u->cids[r->waker].llc != u->cids[from].llc &&
-	    (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
-	    !usher_queue_longer(u, u->cids[r->waker].llc, u->cids[from].llc))
+	u32 prev = u->cids[from].llc, waker = u->cids[r->waker].llc;
+
+	if (r->wake == USHER_WAKE_SYNC && waker != prev && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
+	    !usher_queue_longer(u, waker, prev))
 		from = r->waker;
 	from = usher_queue_shorter(u, r->waker, from, r->allowed);
 	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);

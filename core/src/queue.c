@@ -219,7 +219,7 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 }
 
 /*
- * The queues of different LLCs are kept about as long as each other, for the CPUs each has: where
+ * The queues of different LLCs are kept about as long as each other, for what the CPUs of each do: where
  * the slice of a task ends on self, self looks at one other LLC, now and then of another node.
  * Returns it if its queue is so much longer that self should take from there, or USHER_NONE_IDLE.
  */
@@ -247,13 +247,13 @@ USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 	/* With who ran here until now: longer by a quarter, in another node twice as long. */
 	ours = env_queued(u, c->llc) + 1;
 	theirs = env_queued(u, llc);
-	return theirs * own->nr_cids * 4 > ours * other->nr_cids * times ? (s32)llc : USHER_NONE_IDLE;
+	return theirs * own->power * 4 > ours * other->power * times ? (s32)llc : USHER_NONE_IDLE;
 }
 
-/* Whether more tasks wait at llc than at other, for the CPUs each has. */
+/* Whether more tasks wait at llc than at other, for what the CPUs of both do. */
 USHER_FN bool usher_queue_longer(struct usher USHER_MEM *u, u32 llc, u32 other)
 {
-	return env_queued(u, llc) * u->llcs[other].nr_cids > env_queued(u, other) * u->llcs[llc].nr_cids;
+	return env_queued(u, llc) * u->llcs[other].power > env_queued(u, other) * u->llcs[llc].power;
 }
 
 /* The lowest cid of llc in the set (NULL: any), or USHER_NONE_IDLE. */
@@ -293,7 +293,7 @@ USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from
 	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
 	other = &u->llcs[at];
 	times = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
-	if (env_queued(u, at) * own->nr_cids * times >= ours * other->nr_cids)
+	if (env_queued(u, at) * own->power * times >= ours * other->power)
 		return from;
 	cid = usher_set_in_llc(u, allowed, at);
 	return cid < 0 ? from : (u32)cid;

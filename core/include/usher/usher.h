@@ -165,6 +165,8 @@ struct usher_llc {
 	u32 first_shard, nr_shards;
 	u32 node;
 	u32 nr_cores;
+	u32 power; /* what its CPUs do together: the sum of capacities, or where all count as equal how many they are */
+	u32 unused;
 	u64 USHER_MEM *backlog; /* the word of the node's backlog with this LLC's bit */
 	u64 backlog_bit;
 	u64 USHER_MEM *vtime_now; /* the queue's clock, on a line of its own */

@@ -23,11 +23,22 @@ fn fits(demand: Demand, capacity: u32) -> bool {
     enough && !lacks_boost
 }
 
-/// Where the search for a greater CPU or one that is enough goes: the tiers in order.
+/// A search: tiers that are enough in their order, and the others, strongest first.
 struct Search<'a> {
-    tiers: &'a [u32],
+    enough: &'a [u32],
+    rest: &'a [u32],
     whole_only: bool,
-    reasons: [Reason; 2],
+}
+
+impl Search<'_> {
+    /// Why a CPU of these tiers is taken, with its core or without.
+    fn reasons(&self, tiers: &[u32]) -> [Reason; 2] {
+        if tiers.iter().any(|tier| self.rest.contains(tier)) {
+            [Reason::Unfit, Reason::Unfit]
+        } else {
+            [Reason::FitCore, Reason::FitCpu]
+        }
+    }
 }
 
 impl Plain<'_> {
@@ -98,62 +109,51 @@ impl Plain<'_> {
         Some((enough, rest))
     }
 
-    /// Tier by tier, cores before CPUs: of each the LLC and then the node; then the other nodes. True: somebody is
-    /// found for certain.
-    fn by_tier(
-        &self,
-        from: u32,
-        wanted: &Wanted,
-        search: &Search,
-        answers: &mut Vec<Answer>,
-    ) -> bool {
-        let tables = &self.machine.tables;
-        let home = tables.node[from as usize];
-        let mut gave_up = !answers.is_empty();
+    /// Tier by tier, cores before CPUs: of each the LLC and then the node; then the other nodes. Nobody if the list is
+    /// empty.
+    fn by_tier(&self, from: u32, wanted: &Wanted, search: &Search) -> Vec<Answer> {
+        let home = self.machine.tables.node[from as usize];
+        let mut answers: Vec<Answer> = Vec::new();
         let rounds: &[bool] = match (self.machine.smt > 1, search.whole_only) {
             (true, false) => &[true, false],
             (true, true) => &[true],
             (false, _) => &[false],
         };
-        if search.tiers.is_empty() {
-            return false;
-        }
         for &whole in rounds {
-            for &tier in search.tiers {
+            for &tier in search.enough.iter().chain(search.rest) {
                 let wanted = wanted.of_tiers(&[tier]);
-                let reason = search.reasons[usize::from(!whole)];
+                let reason = search.reasons(&[tier])[usize::from(!whole)];
                 let near = self.in_llc(from, whole, &wanted).map(|cid| [cid].into());
-                let sure = near.is_some();
+                let bounded = near.is_none() && whole && !search.whole_only;
                 let set = near.unwrap_or_else(|| {
                     self.takers(&self.machine.nodes[home as usize], whole, &wanted)
                 });
                 if set.is_empty() {
                     continue;
                 }
-                let bounded = !sure && whole && !search.whole_only && self.may_give_up(home, &set);
+                let may_go_on = bounded && self.may_give_up(home, &set);
                 answers.push(Answer {
-                    gave_up,
+                    gave_up: !answers.is_empty(),
                     ..Answer::taken(reason, set)
                 });
-                if !bounded {
-                    return true;
+                if !may_go_on {
+                    return answers;
                 }
-                gave_up = true;
             }
         }
-        let before = answers.len();
-        let wanted = Wanted {
-            idle_core: search.whole_only,
-            ..wanted.of_tiers(search.tiers)
-        };
+        assert!(answers.is_empty(), "who finds a core finds a CPU");
         let others = &self.machine.order[home as usize][1..];
-        let sure = others
-            .iter()
-            .any(|&node| self.in_node(node, &wanted, search.reasons, answers));
-        for answer in &mut answers[before..] {
-            answer.gave_up |= gave_up;
+        for tiers in [search.enough, search.rest] {
+            let wanted = Wanted {
+                idle_core: search.whole_only,
+                ..wanted.of_tiers(tiers)
+            };
+            let mut nodes = others.iter();
+            if nodes.any(|&node| self.in_node(node, &wanted, search.reasons(tiers), &mut answers)) {
+                return answers;
+            }
         }
-        sure
+        answers
     }
 
     /// Steps 11 to 14, and 3 of a sync wakeup; nobody if the list is empty.
@@ -173,25 +173,23 @@ impl Plain<'_> {
         if prev && wake == Wake::Sync {
             return vec![Answer::taken(Reason::Prev, [from].into())];
         }
-        let mut answers = Vec::new();
-        // 12 and 13.
-        let fit = Search {
-            tiers: enough,
+        // 12 to 14.
+        let search = Search {
+            enough,
+            rest,
             whole_only: false,
-            reasons: [Reason::FitCore, Reason::FitCpu],
         };
-        if self.by_tier(from, wanted, &fit, &mut answers) {
-            return answers;
-        }
-        assert!(answers.is_empty(), "who finds a core finds a CPU");
-        // 14.
-        let unfit = Search {
-            tiers: rest,
-            reasons: [Reason::Unfit, Reason::Unfit],
-            ..fit
+        self.by_tier(from, wanted, &search)
+    }
+
+    /// What the CPUs of an LLC do together.
+    pub fn power(&self, llc: u32) -> u64 {
+        let cids = self.machine.llcs[llc as usize].clone();
+        let of = |cid: u32| match self.asymmetric() {
+            true => u64::from(self.machine.tables.capacity[cid as usize]),
+            false => 1,
         };
-        self.by_tier(from, wanted, &unfit, &mut answers);
-        answers
+        cids.map(of).sum()
     }
 
     /// A task runs on cid: who may be claimed for it; nobody if the list is empty.
@@ -212,18 +210,15 @@ impl Plain<'_> {
         if self.machine.settings.tier_order == TierOrder::WeakestFirst {
             enough.reverse();
         }
-        let mut answers = Vec::new();
-        for tiers in [enough, rest] {
-            let tiers: Vec<u32> = tiers.into_iter().map(|(tier, _)| tier).collect();
-            let search = Search {
-                tiers: &tiers,
-                whole_only: true,
-                reasons: [Reason::Misfit, Reason::Misfit],
-            };
-            if self.by_tier(cid, wanted, &search, &mut answers) {
-                break;
-            }
-        }
+        let names = |tiers: Vec<(u32, u32)>| -> Vec<u32> {
+            tiers.into_iter().map(|(tier, _)| tier).collect()
+        };
+        let search = Search {
+            enough: &names(enough),
+            rest: &names(rest),
+            whole_only: true,
+        };
+        let answers = self.by_tier(cid, wanted, &search);
         let tiers: Vec<u32> = stronger.into_iter().map(|(tier, _)| tier).collect();
         let wanted = wanted.of_tiers(&tiers);
         let possible = (0..self.machine.nr_cids()).any(|other| self.may(other, &wanted));

@@ -504,7 +504,7 @@ impl Plain<'_> {
             .allowed
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
-        let no_more_wait = self.waiting_per_cpu(llc(waker)) <= self.waiting_per_cpu(llc(from));
+        let no_more_wait = !self.times_shorter(llc(from), llc(waker), 1);
         let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && no_more_wait;
         let from = if comes { waker } else { from };
         let from = self.shorter(waker, from, wanted);
@@ -516,28 +516,29 @@ impl Plain<'_> {
         Answer::waits(reason, from)
     }
 
-    fn waiting_per_cpu(&self, llc: u32) -> f64 {
-        self.queued[llc as usize] as f64 / self.machine.llcs[llc as usize].len() as f64
+    /// Whether the queue of `llc` is so many times shorter than the other's, for what their CPUs do.
+    fn times_shorter(&self, llc: u32, other: u32, times: u64) -> bool {
+        let queued = |llc: u32| self.queued[llc as usize];
+        queued(llc) * self.power(other) * times < queued(other) * self.power(llc)
     }
 
     /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one.
     fn shorter(&mut self, waker: u32, from: u32, wanted: &Wanted) -> u32 {
         let llcs = &self.machine.llcs;
         let own = self.machine.tables.llc[from as usize] as usize;
-        if llcs.len() == 1 || self.waiting_per_cpu(own as u32) < 4.0 {
+        if llcs.len() == 1 || self.queued[own] < 4 * llcs[own].len() as u64 {
             return from;
         }
         let turn = self.turns[waker as usize] as usize;
         self.turns[waker as usize] += 1;
-        let per_cpu = |llc: usize| self.waiting_per_cpu(llc as u32);
         let mut others = (own + 1..llcs.len()).chain(0..own);
         let other = others.nth(turn % (llcs.len() - 1)).expect("two LLCs");
         let may = |cid: &u32| wanted.allowed.as_ref().is_none_or(|set| set.contains(cid));
         let node = |llc: usize| self.machine.tables.node[llcs[llc].start as usize];
-        let times = if node(other) == node(own) { 4.0 } else { 8.0 };
+        let times = if node(other) == node(own) { 4 } else { 8 };
         let first = llcs[other].clone().find(may);
         first
-            .filter(|_| per_cpu(other) * times < per_cpu(own))
+            .filter(|_| self.times_shorter(other as u32, own as u32, times))
             .unwrap_or(from)
     }
 }

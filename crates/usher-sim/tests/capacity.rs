@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! CPUs of different capacity: heavy work on strong CPUs, no CPU idle beside a queue, light work left alone. On the
+//! machine of the 2013 proposal, tc2-2a15-3a7 (CPUs 0 and 1 are strong, 2 to 4 weak), and on its two strong CPUs by
+//! themselves. What the models of that kernel are held to stands beside them (`policy/cfs39/tests.rs`).
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use usher_sim::case::{machine as read_machine, Case};
+use usher_sim::cpuset::CpuSet;
+use usher_sim::params::Params;
+use usher_sim::policy::build;
+use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::workload::Stop;
+use usher_sim::world::{ValueId, World};
+use usher_sim::{Cpu, Machine, Nanos, Options, Report, Simulation};
+use usher_topo::Source;
+
+const PATCHED: &str = "cfs-3.9+mixed-capacity";
+const STRONG: [u32; 2] = [0, 1];
+const WEAK: [u32; 3] = [2, 3, 4];
+
+fn named(name: &str) -> Machine {
+    read_machine(&Source::Machine(name.into()), &Params::new()).expect("a built-in machine")
+}
+
+fn run_case(on: &str, workload: &str, set: &str, policy: &str, seed: u64) -> Report {
+    let case = Case {
+        machine: Arc::new(named(on)),
+        workload: workload.into(),
+        workload_params: Params::parse([set].into_iter().filter(|set| !set.is_empty()))
+            .expect("well-formed"),
+        policy: policy.into(),
+        policy_params: Params::new(),
+    };
+    case.run(seed, Options::default(), |_| true)
+        .expect("it runs")
+}
+
+/// The headline, middle of three seeds.
+fn headline(on: &str, workload: &str, set: &str, policy: &str) -> f64 {
+    let mut of = [1, 2, 3].map(|seed| {
+        let report = run_case(on, workload, set, policy, seed);
+        report.metrics[&report.headline]
+    });
+    of.sort_by(f64::total_cmp);
+    of[1]
+}
+
+/// Tasks of one's own on the board.
+fn run_tasks(policy: &str, world: World, tasks: Vec<TaskSpec>, for_ns: Nanos) -> Report {
+    let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
+    let workload = workload(world, tasks, Stop::At(for_ns));
+    let machine = named("tc2-2a15-3a7");
+    Simulation::new(machine, policy, workload, 1, Options::default())
+        .expect("legal")
+        .run()
+        .expect("it runs")
+}
+
+fn set(cpus: impl IntoIterator<Item = u32>) -> Arc<CpuSet> {
+    Arc::new(cpus.into_iter().map(Cpu).collect())
+}
+
+fn all() -> Arc<CpuSet> {
+    set(STRONG.into_iter().chain(WEAK))
+}
+
+/// A task that never sleeps. It is born on a CPU, may go anywhere from `free_at` on, and notes when it first is on a
+/// strong one.
+fn heavy(born: u32, free_at: Nanos, strong_at: ValueId) -> TaskSpec {
+    let (mut free, mut noted) = (false, false);
+    let program = move |ctx: &mut TaskCtx<'_>| {
+        if !free && ctx.now() >= free_at {
+            free = true;
+            return Action::SetAffinity(all());
+        }
+        if !noted && STRONG.contains(&ctx.cpu().0) {
+            noted = true;
+            ctx.set_value(strong_at, ctx.now());
+        }
+        Action::Compute(50 * US)
+    };
+    TaskSpec::new("heavy", program).affinity(only(born))
+}
+
+// Goal: a task that never sleeps and is born on a weak CPU is on a strong one within 100 ms, moved while it runs.
+// Method: free to go from the start, two strong CPUs idle; and the same where capacities are ignored, where it stays.
+#[test]
+fn a_heavy_task_leaves_a_weak_cpu() {
+    let moved = |policy| {
+        let mut world = World::new();
+        let strong_at = world.new_value("strong_at_ns");
+        let report = run_tasks(policy, world, vec![heavy(2, 0, strong_at)], 300 * MS);
+        let at = report.metrics.get("strong_at_ns").copied();
+        (at, report.counters.get("misfit-moved").copied())
+    };
+    let (at, times) = moved("usher");
+    assert!(
+        at.is_some_and(|at| at < 100e6),
+        "on a strong CPU at {at:?} ns"
+    );
+    assert_eq!(times, Some(1), "it moves once");
+    assert_eq!(moved("usher-no-capacity"), (None, None));
+}
+
+// Goal: a strong CPU that goes idle takes a heavy task from a weak one at once, not at the next tick (10 ms here).
+// Method: both strong CPUs are taken until 200 ms; a third heavy task has to wait on a weak CPU.
+#[test]
+fn a_strong_cpu_that_goes_idle_calls_for_a_heavy_task() {
+    const END: Nanos = 205 * MS; // between two ticks
+    let mut world = World::new();
+    let strong_at = world.new_value("strong_at_ns");
+    let mut tasks = vec![heavy(2, 0, strong_at)];
+    for cpu in STRONG {
+        let program = move |ctx: &mut TaskCtx<'_>| match ctx.now() {
+            0..END => Action::Compute(50 * US),
+            _ => Action::Exit,
+        };
+        tasks.push(TaskSpec::new("holder", program).affinity(only(cpu)));
+    }
+    let report = run_tasks("usher", world, tasks, 300 * MS);
+    let at = report.metrics["strong_at_ns"] as Nanos;
+    assert!((END..END + MS).contains(&at), "at {at} ns");
+    assert_eq!(report.counters["misfit-called"], 1);
+    assert_eq!(report.counters["misfit-moved"], 1);
+}
+
+// Goal: as many heavy tasks as CPUs are on all CPUs; one that is too heavy for its CPU does not wait for a better one.
+// Method: five, all born on one weak CPU.
+#[test]
+fn as_many_heavy_tasks_as_cpus_use_them_all() {
+    let mut world = World::new();
+    let strong_at = world.new_value("strong_at_ns");
+    let tasks = (0..5).map(|_| heavy(2, MS, strong_at)).collect();
+    let report = run_tasks("usher", world, tasks, 5 * SEC);
+    assert!(
+        report.tier_utilisation.iter().all(|&busy| busy > 0.98),
+        "busy: {:?}",
+        report.tier_utilisation
+    );
+}
+
+// Goal: light tasks on weak CPUs are left there beside idle strong ones: at most one migration a second each. The
+// proposal's literal rule, which asks for the ratio of capacities alone, pushes them up.
+// Method: three tasks of 8 % of a strong CPU that wake together, one on each weak CPU at first; a strong CPU
+// goes idle every 3 ms, and looks around as it does; ten seconds.
+#[test]
+fn light_tasks_are_not_bounced_up() {
+    const SECONDS: u64 = 10;
+    let migrations = |policy| {
+        let light = |cpu| {
+            let (mut next, mut freed) = (8 * MS, false); // they run when a tick comes
+            let program = move |ctx: &mut TaskCtx<'_>| {
+                if !freed && ctx.now() > 100 * MS {
+                    freed = true;
+                    return Action::SetAffinity(all());
+                }
+                if ctx.now() < next {
+                    return Action::SleepUntil(next);
+                }
+                next += 20 * MS;
+                Action::Compute(1600 * US)
+            };
+            TaskSpec::new("light", program).affinity(only(cpu))
+        };
+        let mut works = false;
+        let program = move |_: &mut TaskCtx<'_>| {
+            works = !works;
+            if works {
+                Action::Compute(300 * US)
+            } else {
+                Action::Sleep(2700 * US)
+            }
+        };
+        let mut tasks = Vec::from(WEAK.map(light));
+        tasks.push(TaskSpec::new("other", program).affinity(only(STRONG[0])));
+        let report = run_tasks(policy, World::new(), tasks, SECONDS * SEC);
+        let pushed = ["active_balances", "misfit-moved"];
+        let pushed = pushed.map(|name| report.counters.get(name).copied().unwrap_or(0));
+        (report.metrics["migrations"] as u64, pushed)
+    };
+    let (literal, [pushed, _]) = migrations(PATCHED);
+    assert!(
+        pushed > 0 && literal > 0,
+        "the literal rule: {literal} migrations, {pushed} pushed"
+    );
+    let (usher, [_, pushed]) = migrations("usher");
+    assert!(
+        usher <= 3 * SECONDS && pushed == 0,
+        "usher: {usher} migrations, {pushed} pushed"
+    );
+}
+
+// Goal: usher is no worse than the proposal's kernel on any row of its table, and with five threads within 1 % of
+// what the machine can do: 5 x 16.47 s over 2 + 3 x 0.49 CPUs.
+// Method: the rows' means are of many runs; here the middle of three. hackbench varies by 2 % from seed to seed, and
+// cyclictest measures the length of the kernel's paths, which differ by a few tenths of a per cent whatever is decided.
+#[test]
+fn usher_is_no_worse_than_the_proposal() {
+    for (workload, set, slack) in [
+        ("sysbench-cpu", "threads=1", 1.001),
+        ("sysbench-cpu", "threads=2", 1.001),
+        ("sysbench-cpu", "threads=5", 1.0),
+        ("hackbench", "", 1.01),
+        ("cyclictest", "", 1.01),
+    ] {
+        let value = |policy| headline("tc2-2a15-3a7", workload, set, policy);
+        let (patched, usher) = (value(PATCHED), value("usher"));
+        assert!(
+            usher <= patched * slack,
+            "{workload} {set}: {usher} ns, the proposal {patched} ns"
+        );
+    }
+    let five = headline("tc2-2a15-3a7", "sysbench-cpu", "threads=5", "usher") / 1e9;
+    assert!(five < 23.7 * 1.01, "{five} s, the bound is 23.7 s");
+}
+
+// Goal: equal CPUs are no worse off by more than 1.5 %: what asks for capacities is not there.
+// Method: the two strong CPUs of the board by themselves, against the kernel of the time; and no decision differs
+// from that of a core that is told to ignore capacities.
+#[test]
+fn equal_cpus_lose_nothing() {
+    for (workload, set) in [
+        ("sysbench-cpu", "threads=1"),
+        ("sysbench-cpu", "threads=2"),
+        ("sysbench-cpu", "threads=5"),
+        ("hackbench", ""),
+        ("cyclictest", ""),
+    ] {
+        let value = |policy| headline("2a15", workload, set, policy);
+        let ratio = value("usher") / value("cfs-3.9");
+        assert!(ratio < 1.015, "{workload} {set}: {ratio}");
+        let log = |policy| run_case("2a15", workload, set, policy, 1).log_hash;
+        assert_eq!(log("usher"), log("usher-no-capacity"), "{workload} {set}");
+    }
+}
