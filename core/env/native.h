@@ -13,6 +13,7 @@
 #define USHER_FN static inline __attribute__((unused))
 /* The hot path as one function: what a caller fixes, such as "any CPU will do", drops out of it. */
 #define USHER_UNIT static inline __attribute__((always_inline, unused))
+#define USHER_INLINE static inline __attribute__((always_inline, unused))
 #define USHER_UNIT_MEM
 #define USHER_UNIT_PTR
 #define USHER_COLD static __attribute__((noinline, unused))

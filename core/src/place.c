@@ -172,7 +172,7 @@ USHER_FN s32 usher_place_far(struct usher USHER_MEM *u, struct usher_search *s, 
 }
 
 /* Step 2: the waker's LLC. */
-USHER_FN s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
+USHER_INLINE s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
 {
 	s32 cid;
 
@@ -187,7 +187,7 @@ USHER_FN s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search *s,
 }
 
 /* Step 3 for a sync wakeup: prev, whatever its sibling does. */
-USHER_FN s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search *s, u32 from, u16 *reason)
+USHER_INLINE s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search *s, u32 from, u16 *reason)
 {
 	struct usher_cid USHER_MEM *prev = &u->cids[from];
 	struct usher_shard USHER_MEM *shard = &u->shards[prev->shard];
@@ -206,7 +206,7 @@ USHER_FN s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search *s,
  * What no plain wakeup of a task without hints comes to: the wish of the task, then step 2, and 3 of a sync
  * wakeup. A CPU, claimed, or USHER_NONE_IDLE. Changes s->q.from.
  */
-USHER_FN s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_request *r,
+USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_request *r,
 				 struct usher_search *s, u32 from, u16 *reason)
 {
 	struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
@@ -239,65 +239,6 @@ USHER_FN s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_r
 	return usher_place_prev(u, s, from, reason);
 }
 
-/* What usher_place_unequal() returns: a cid, and above it the reason. In a kernel no function returns a structure. */
-#define USHER_CID_BITS 12
-_Static_assert(USHER_MAX_CIDS <= 1 << USHER_CID_BITS, "a cid has room below the reason");
-
-USHER_FN s32 usher_cid_because(s32 cid, u32 reason)
-{
-	return cid | (s32)(reason << USHER_CID_BITS);
-}
-
-/* Steps 11 to 14, from s->q.from on; fit are the tiers that are enough, rest the others that will do. */
-USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
-{
-	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
-	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
-	u64 idle = usher_shard_idle(u, shard);
-	s32 cid;
-
-	/* 11. prev's whole core. */
-	if (fit >> (c->tier & 31) & 1 && (idle & c->core) == c->core) {
-		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
-			return usher_cid_because(s->q.from, USHER_PREV_CORE);
-		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
-	}
-	if (!idle && !usher_somebody_idle(u))
-		return USHER_NONE_IDLE;
-
-	/* 12 to 14. */
-	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
-	cid = usher_search_fit(u, s, fit, rest);
-	if (cid < 0)
-		return cid;
-	if (!(fit >> (u->cids[cid].tier & 31) & 1))
-		return usher_cid_because(cid, USHER_UNFIT);
-	return usher_cid_because(cid, s->core ? USHER_FIT_CORE : USHER_FIT_CPU);
-}
-
-/* All steps but 1 and 10 where CPUs differ: usher_cid_because(), or USHER_NONE_IDLE. */
-USHER_UNIT_COLD s32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM,
-					const struct usher_request *r USHER_UNIT_PTR, u32 from)
-{
-	struct usher_search s = { .q = { .allowed = r->allowed, .self = r->waker } };
-	u32 fit = usher_tiers_fit(u, &r->demand), rest = u->tiers & ~fit;
-	u16 reason;
-	s32 cid;
-
-	if (r->tiers) {
-		fit &= r->tiers;
-		rest &= r->tiers;
-	}
-	s.q.tiers = fit;
-	if (fit && (r->wake | r->hints)) {
-		cid = usher_place_special(u, r, &s, from, &reason);
-		if (cid >= 0)
-			return usher_cid_because(cid, reason);
-	}
-	s.q.from = from;
-	return usher_place_fit(u, &s, fit, rest);
-}
-
 /* Step 10: nobody is idle. */
 USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
 						     u32 from)
@@ -309,6 +250,80 @@ USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, 
 		from = r->waker;
 	from = usher_queue_shorter(u, r->waker, from, r->allowed);
 	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);
+}
+
+/* A decision as one number, for functions of their own: in a kernel none returns a structure. */
+#define USHER_REASON_SHIFT 12
+#define USHER_CLAIMED_SHIFT 24
+_Static_assert(USHER_MAX_CIDS <= 1 << USHER_REASON_SHIFT, "a cid has room below the reason");
+_Static_assert(USHER_NR_REASONS <= 1 << (USHER_CLAIMED_SHIFT - USHER_REASON_SHIFT), "and that below the rest");
+
+USHER_INLINE u32 usher_pack(struct usher_decision d)
+{
+	return d.cid | (u32)d.reason << USHER_REASON_SHIFT | (u32)d.claimed << USHER_CLAIMED_SHIFT;
+}
+
+USHER_INLINE struct usher_decision usher_unpack(u32 packed)
+{
+	return usher_decide(packed % (1 << USHER_REASON_SHIFT),
+			    packed % (1 << USHER_CLAIMED_SHIFT) >> USHER_REASON_SHIFT,
+			    packed >> USHER_CLAIMED_SHIFT);
+}
+
+/*
+ * Steps 11 to 14, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough, rest the others
+ * that will do.
+ */
+USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
+	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
+	u64 idle = usher_shard_idle(u, shard);
+	s32 cid;
+
+	/* 11. prev's whole core. */
+	if (fit >> (c->tier & 31) & 1 && (idle & c->core) == c->core) {
+		*reason = USHER_PREV_CORE;
+		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
+			return s->q.from;
+		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
+	}
+	if (!idle && !usher_somebody_idle(u))
+		return USHER_NONE_IDLE;
+
+	/* 12 to 14. */
+	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
+	cid = usher_search_fit(u, s, fit, rest);
+	if (cid >= 0 && !(fit >> (u->cids[cid].tier & 31) & 1))
+		*reason = USHER_UNFIT;
+	else
+		*reason = s->core ? USHER_FIT_CORE : USHER_FIT_CPU;
+	return cid;
+}
+
+/* All steps but 1 where CPUs differ. Returns usher_pack(). */
+USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM,
+					const struct usher_request *r USHER_UNIT_PTR, u32 from)
+{
+	struct usher_search s = { .q = { .allowed = r->allowed, .self = r->waker } };
+	u32 fit = usher_tiers_fit(u, &r->demand), rest = u->tiers & ~fit;
+	s32 cid = USHER_NONE_IDLE;
+	u16 reason = USHER_QUEUED;
+
+	if (r->tiers) {
+		fit &= r->tiers;
+		rest &= r->tiers;
+	}
+	s.q.tiers = fit;
+	if (fit && (r->wake | r->hints))
+		cid = usher_place_special(u, r, &s, from, &reason);
+	if (cid < 0) {
+		s.q.from = from;
+		cid = usher_place_fit(u, &s, fit, rest, &reason);
+	}
+	if (cid < 0)
+		return usher_pack(usher_place_queue(u, r, from));
+	return usher_pack(usher_decide(cid, reason, true));
 }
 
 /* The decision of usher_place(), not yet counted. */
@@ -330,12 +345,23 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 		return usher_decide(cid, USHER_PINNED, usher_test_and_clear(u, cid));
 	}
 
-	/* CPUs of different capacity: all that equal ones pay for it is this test. */
-	if (__builtin_expect(u->asymmetric, 0)) {
-		cid = usher_place_unequal(u, r, from);
-		if (cid < 0)
-			return usher_place_queue(u, r, from);
-		return usher_decide(cid & (USHER_MAX_CIDS - 1), cid >> USHER_CID_BITS, true);
+	/*
+	 * CPUs of different capacity: all that equal ones pay for it is this test. A request whose address goes to
+	 * a function has to be in memory, so that function gets another; and of a value known to be 0 gcc
+	 * makes use further down, which costs more than the test, so it hears that it is not 1.
+	 */
+	if (__builtin_expect(u->asymmetric == 1, 0)) {
+		struct usher_request copy = {
+			.allowed = r->allowed,
+			.wake = r->wake,
+			.prev = r->prev,
+			.waker = r->waker,
+			.tiers = r->tiers,
+			.hints = r->hints,
+			.demand = r->demand,
+		};
+
+		return usher_unpack(usher_place_unequal(u, &copy, from));
 	}
 
 	/* The wish of the task, 2, and 3 if sync. Asked at once: a plain wakeup without wishes pays nothing for others. */

@@ -560,7 +560,7 @@ const RULES: &[Mutant] = &[
         name: "equal-not-asked",
         breaks: "CPUs of different capacity are told apart",
         file: "place.c",
-        was: "\tif (__builtin_expect(u->asymmetric, 0)) {\n",
+        was: "\tif (__builtin_expect(u->asymmetric == 1, 0)) {\n",
         is: "\tif (0) {\n",
     },
 ];
