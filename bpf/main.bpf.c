@@ -13,6 +13,7 @@
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map
+ *   tick          where CPUs differ: a task too heavy for this one moves to a greater one that idles
  *   cpu_online, cpu_offline   the loader is to build the tables anew; a CPU that leaves empties its queue
  *   running, stopping   virtual time, and the class of the task that runs
  *
@@ -127,6 +128,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
 #include "class.bpf.h"
+#include "capacity.bpf.h"
 
 static __always_inline u32 wake_kind(u64 wake_flags)
 {
@@ -155,6 +157,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	}
 	if (h)
 		r.hints = h->flags;
+	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
 		settle(u, h, u->cids[d.cid].llc);
@@ -219,6 +222,8 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 cid = cid_of(u, cpu);
 
+	if (misfit_move(u, p, cid, enq_flags))
+		return;
 	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
 		/*
 		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU
@@ -392,6 +397,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 		return;
 	cid = cid_of(u, cpu);
 	charge(u, p, cid);
+	load_stop(u, p, cid, runnable);
 	burst_end(p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 }
 
@@ -407,7 +413,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		kick(u, cid, usher_late_look(u, cid));
 	else
 		builtin_late_look(u, cid);
-	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED;
+	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !misfit_moves(u, prev, cid);
 	if (goes_on) {
 		/* It pays for the slice it had. */
 		charge(u, prev, cid);
@@ -463,6 +469,8 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 		builtin_late_look(u, cid);
 		return;
 	}
+	if (u->asymmetric)
+		misfit_tick(u, p, cid);
 	kick(u, cid, usher_late_look(u, cid));
 	rescue(u, cid);
 }
@@ -487,6 +495,7 @@ s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_
 {
 	set_remember(usher(), p);
 	burst_begin(usher(), p);
+	load_begin(usher(), p);
 	if (args->fork)
 		hints_inherit(usher(), p);
 	return 0;

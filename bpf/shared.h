@@ -24,6 +24,7 @@ enum usher_host_event {
 	USHER_HOST_KEPT,	   /* slices begun anew, because nobody else waited */
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
+	USHER_HOST_MISFIT_MOVED,   /* running tasks moved to a greater CPU */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
 	USHER_HOST_NR_EVENTS,
@@ -52,7 +53,9 @@ struct usher_host_cpu {
 	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
 	__u64 began_ns; /* ... and when it began to run here */
 	__u32 leaving; /* 1: on its way offline */
-	__u32 unused[3];		       /* to whole 64-byte lines */
+	__u32 moves_to; /* 1 + the greater CPU, as a cid, that is claimed for the task that runs here */
+	__u32 moves_pid; /* ... which is this one */
+	__u32 unused[15];		       /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

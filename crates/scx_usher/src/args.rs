@@ -40,6 +40,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1000..=30_000))]
     pub timeout_ms: u32,
 
+    /// Take all CPUs for equally strong, whatever the kernel says of their capacity.
+    #[arg(long)]
+    pub no_capacity: bool,
+
     /// Preempt nobody: an urgent task that wakes while nobody is idle waits in a queue like others.
     #[arg(long)]
     pub no_preempt: bool,

@@ -58,9 +58,17 @@ impl Machine {
                 granularity: args.granularity,
                 slice_ns: args.slice_us * 1000,
                 cpupri: !args.no_preempt,
+                capacity: !args.no_capacity,
                 ..Settings::default()
             },
         })
+    }
+
+    /// Whether its CPUs are of different capacity, and that is to count.
+    fn unequal(&self) -> bool {
+        let mut capacities = self.tables.capacity.iter();
+        let first = capacities.next();
+        self.settings.capacity && capacities.any(|capacity| Some(capacity) != first)
     }
 }
 
@@ -87,6 +95,7 @@ pub struct Storages {
     hints: Option<OwnedFd>,
     allowed: Option<OwnedFd>,
     bursts: Option<OwnedFd>,
+    loads: Option<OwnedFd>,
 }
 
 impl Storages {
@@ -96,6 +105,7 @@ impl Storages {
             (&self.hints, &mut maps.usher_hints),
             (&self.allowed, &mut maps.usher_tasks),
             (&self.bursts, &mut maps.usher_bursts),
+            (&self.loads, &mut maps.usher_loads),
         ] {
             if let Some(kept) = kept {
                 let reused = map.reuse_fd(kept.as_fd());
@@ -111,6 +121,7 @@ impl Storages {
             (&mut self.hints, &maps.usher_hints),
             (&mut self.allowed, &maps.usher_tasks),
             (&mut self.bursts, &maps.usher_bursts),
+            (&mut self.loads, &maps.usher_loads),
         ] {
             let map = map.as_fd().try_clone_to_owned();
             *kept = Some(map.context("cannot keep what is kept for each task")?);
@@ -264,6 +275,10 @@ fn open<'obj>(
     ops.exit_dump_len = args.exit_dump_len;
     ops.timeout_ms = args.timeout_ms;
     ops.flags |= flags;
+    if machine.unequal() {
+        // A task that moves to a greater CPU must not be kept where it is: bpf/capacity.bpf.h.
+        ops.flags |= *compat::SCX_OPS_ENQ_LAST;
+    }
     let name = ops_name(ops.name.len());
     for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {
         *to = from as _;

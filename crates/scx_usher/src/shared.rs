@@ -5,13 +5,14 @@
 pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 
 /// `enum usher_host_event`, by name.
-pub const HOST_EVENTS: [&str; 8] = [
+pub const HOST_EVENTS: [&str; 9] = [
     "pinned",
     "local",
     "shared",
     "kept",
     "kicked",
     "no-set",
+    "misfit-moved",
     "builtin-pick",
     "builtin-none",
 ];
@@ -37,6 +38,8 @@ pub struct HostCpu {
     pub hint_calls: [u64; HINT_CALLS.len()],
     began_ns: u64,
     leaving: u32,
-    unused: [u32; 3],
+    moves_to: u32,
+    moves_pid: u32,
+    unused: [u32; 15],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where CPUs differ in capacity: how much a task runs, kept in its storage, and the move of a task that runs on
+ * a CPU too weak for it. On equal CPUs nothing of this happens beyond a test.
+ *
+ * A running task cannot be pulled. So the tick of its CPU claims a greater idle one, notes both in its block
+ * and ends the slice; the task is then put back as if to wait, and handed to that CPU instead. The kernel
+ * keeps a task whose slice ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which
+ * the loader sets on such machines).
+ */
+#ifndef USHER_CAPACITY_BPF_H
+#define USHER_CAPACITY_BPF_H
+
+struct usher_load {
+	struct usher_util util;
+	u64 accounted_ns; /* of what it has run in its life */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct usher_load);
+} usher_loads SEC(".maps");
+
+static __always_inline void load_begin(struct usher __arena *u, struct task_struct *p)
+{
+	struct usher_load *load;
+
+	if (!u->asymmetric)
+		return;
+	load = bpf_task_storage_get(&usher_loads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (load)
+		load->accounted_ns = p->se.sum_exec_runtime;
+}
+
+/* What a task ran on cid since the last time. */
+static __noinline void load_ran(struct usher __arena *u, struct task_struct *p, u32 cid, bool slept)
+{
+	struct usher_load *load = bpf_task_storage_get(&usher_loads, p, 0, 0);
+	u64 ran_ns;
+
+	if (!load)
+		return;
+	ran_ns = p->se.sum_exec_runtime - load->accounted_ns;
+	load->accounted_ns += ran_ns;
+	usher_util_ran(u, &load->util, cid, bpf_ktime_get_ns(), ran_ns);
+	if (slept)
+		usher_util_slept(&load->util);
+}
+
+/* As far as it matters here; a kernel without clamps has neither. */
+struct uclamp_se___usher {
+	unsigned int value : 11;
+} __attribute__((preserve_access_index));
+
+struct task_struct___clamped {
+	struct uclamp_se___usher uclamp[2];
+} __attribute__((preserve_access_index));
+
+/* The clamp in force: 0 the least, 1 the most. */
+static __always_inline u64 clamp_of(struct task_struct *p, u32 which)
+{
+	struct task_struct___clamped *clamped = (void *)p;
+	struct uclamp_se___usher *clamp;
+
+	if (!bpf_core_field_exists(clamped->uclamp))
+		return 0;
+	clamp = __builtin_preserve_access_index(&clamped->uclamp[which]);
+	return BPF_CORE_READ_BITFIELD_PROBED(clamp, value);
+}
+
+/* What a task asks of a CPU: what it uses, and the kernel's clamps of that. */
+static __noinline u64 load_demand(struct task_struct *p)
+{
+	struct usher_load *load = bpf_task_storage_get(&usher_loads, p, 0, 0);
+	u64 util = load ? usher_util_now(&load->util, bpf_ktime_get_ns()) : 0;
+
+	return util | clamp_of(p, 0) << 16 | clamp_of(p, 1) << 32;
+}
+
+static __always_inline void demand_of(struct usher __arena *u, struct task_struct *p, struct usher_demand *demand)
+{
+	u64 packed;
+
+	if (!u->asymmetric)
+		return;
+	packed = load_demand(p);
+	demand->util = packed;
+	demand->clamp_min = packed >> 16;
+	demand->clamp_max = packed >> 32;
+}
+
+/* At a tick of p's CPU: a CPU that is too weak for it claims a greater one, and ends the slice. */
+static __noinline void misfit_tick(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	struct usher_request r = { .prev = cid, .waker = cid };
+	s32 to;
+
+	load_ran(u, p, cid, false);
+	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p) ||
+	    !allowed_of(u, p, cid, &r.allowed, &r.nr_allowed))
+		return;
+	demand_of(u, p, &r.demand);
+	to = usher_misfit(u, &r);
+	if (to < 0)
+		return;
+	me->moves_to = to + 1;
+	me->moves_pid = p->pid;
+	scx_bpf_task_set_slice(p, 0);
+}
+
+/* Whether p, on this CPU, is about to move to a greater one. */
+static __always_inline bool misfit_moves(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	return u->asymmetric && me->moves_to && me->moves_pid == p->pid;
+}
+
+/* p is put back on the CPU cid. True: it was handed to the greater CPU that had been claimed for it. */
+static __always_inline bool misfit_move(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
+{
+	s32 cpu;
+
+	if (!misfit_moves(u, p, cid))
+		return false;
+	cpu = u->cids[usher_host_cpus[cid].moves_to - 1].cpu;
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	usher_host_cpus[cid].moves_to = 0;
+	count(cid, USHER_HOST_MISFIT_MOVED);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, u->slice_ns, enq_flags);
+	return true;
+}
+
+/* p stops on the CPU cid, and sleeps unless it is runnable. A CPU claimed for who does not come looks for work. */
+static __always_inline void load_stop(struct usher __arena *u, struct task_struct *p, u32 cid, bool runnable)
+{
+	if (!u->asymmetric)
+		return;
+	load_ran(u, p, cid, !runnable);
+	if (runnable || !misfit_moves(u, p, cid))
+		return;
+	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
+	usher_host_cpus[cid].moves_to = 0;
+}
+
+#endif
