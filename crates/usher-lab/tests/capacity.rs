@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A guest with four strong and four weak CPUs: an arm64 kernel, told of them by a device tree, with the weak ones
+//! slowed down by quotas. It is booted once; the steps run in it one after the other, the first ones under the kernel's
+//! own scheduler, then under usher.
+//!
+//! Needs what `make guests-arm64` gets.
+
+mod common;
+
+use std::sync::OnceLock;
+
+use common::Steps;
+use usher_lab::lab::{self, Request};
+use usher_lab::runner::StepOutcome;
+use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
+use usher_lab::shape::Shape;
+
+const SHAPE: &str = "4b4l";
+
+/// Guest seconds after which a step's command hangs.
+const LIMIT_S: u64 = 240;
+
+/// CPUs take turns on few host CPUs, so the kernel's watchdog of sched_ext has to be patient.
+const PATIENCE_MS: &str = "20000";
+
+/// The steps: the test's name, the script, and whether it runs under usher.
+const STEPS: [(&str, &str, bool); 4] = [
+    ("description", DESCRIPTION, false),
+    ("speed", SPEED, false),
+    ("misfit_eevdf", MISFIT, false),
+    ("misfit_usher", MISFIT, true),
+];
+
+const DESCRIPTION: &str = "
+cd /sys/devices/system/cpu
+for cpu in 0 1 2 3 4 5 6 7; do
+    echo cpu$cpu $(cat cpu$cpu/cpu_capacity) $(cat cpu$cpu/cache/index2/shared_cpu_list) \
+        $(cat cpu$cpu/topology/cluster_cpus_list)
+done
+uname -m";
+
+// The same loop on a strong and on a weak CPU in turn, in hundredths of a second. Counted by the shell itself: nothing
+// else runs, and nothing of it depends on memory.
+const SPEED: &str = "
+centiseconds() { sed 's/[.]//; s/ .*//' /proc/uptime; }
+loop='i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done'
+for cpu in 1 5 1 5 1 5; do
+    begun=$(centiseconds)
+    taskset -c $cpu sh -c \"$loop\"
+    echo loop $cpu $(($(centiseconds) - begun))
+done";
+
+const MISFIT: &str = "usher bench misfit --format json";
+
+fn boot() -> Steps {
+    let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
+    let mut usher: Scheduler = "usher".parse().expect("known");
+    usher.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
+    let steps: Vec<(Scheduler, Vec<String>)> = STEPS
+        .iter()
+        .map(|(_, script, under_usher)| {
+            let scheduler = if *under_usher { &usher } else { &kernels_own };
+            let command: Vec<String> = match script.starts_with("usher ") {
+                true => script.split(' ').map(str::to_string).collect(),
+                false => vec!["sh".into(), "-c".into(), script.to_string()],
+            };
+            (scheduler.clone(), command)
+        })
+        .collect();
+    let request = Request::new(shape(), "6.18", Vec::new(), LIMIT_S);
+    lab::run_steps(&request, &steps, &|line| eprintln!("{line}"), &mut |_| ())
+        .map(|outcome| outcome.steps)
+        .map_err(|error| error.to_string())
+}
+
+fn shape() -> Shape {
+    SHAPE.parse().expect("a legal shape")
+}
+
+/// What a step gave, and everything said in it. Its command ended well, and its scheduler was there to the end.
+fn step(name: &str) -> (&'static StepOutcome, String) {
+    static GUEST: OnceLock<Steps> = OnceLock::new();
+    let steps = GUEST.get_or_init(boot).as_ref();
+    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
+    let index = STEPS.iter().position(|(known, _, _)| *known == name);
+    let step = &steps[index.expect("a known step")];
+    let report = &step.report;
+    let log: Vec<&str> = report
+        .kernel_log
+        .iter()
+        .map(|line| line.text.as_str())
+        .collect();
+    let context = format!(
+        "step {name}, scheduler {} (ops {:?})\noutput:\n{}{}\nloader's output:\n{}\nkernel log:\n{}",
+        report.scheduler,
+        report.ops,
+        String::from_utf8_lossy(&step.stdout),
+        String::from_utf8_lossy(&step.stderr),
+        report.scheduler_log,
+        log.join("\n")
+    );
+    assert_eq!(report.ejected, None, "{context}");
+    assert_eq!(report.exit, Some(0), "{context}");
+    (step, context)
+}
+
+// Goal: the guest's kernel knows which CPUs are strong, which belong together and which share a cache. Method: its
+// sysfs against the shape. Catches: a device tree that the kernel ignores or reads otherwise.
+#[test]
+fn the_kernel_is_told_of_unequal_cpus() {
+    let (step, context) = step("description");
+    let said = String::from_utf8_lossy(&step.stdout).into_owned();
+    let mut expected = String::new();
+    for cluster in shape().clusters() {
+        let list = cluster.cpu_list();
+        for cpu in cluster.first..cluster.first + cluster.cpus {
+            expected += &format!("cpu{cpu} {} {list} {list}\n", cluster.capacity);
+        }
+    }
+    assert_eq!(said, format!("{expected}aarch64\n"), "{context}");
+}
+
+// Goal: weak CPUs are slower by what the report says. Method: a fixed loop on a CPU of each kind, three times in turn;
+// the medians' ratio against the machine's speeds. The tolerance is 15 %: the host hands quotas out in slices that end at its
+// tick (4 ms, in a period of 10), a loop takes over a second and so over a hundred periods, and what one period got too
+// much the next gets less; what is left is the start and the end of a loop within a period, and that a CPU of the guest
+// has ticks to serve (250 a second, which cost a slow CPU the same as a fast one). Catches: quotas that are not set, set
+// for other threads, or the same for all: then the ratio is 1, or the inverse.
+#[test]
+fn weak_cpus_are_slower_as_stated() {
+    let (step, context) = step("speed");
+    let said = String::from_utf8_lossy(&step.stdout).into_owned();
+    let median_cs = |cpu: &str| {
+        let mut times: Vec<u64> = said
+            .lines()
+            .filter_map(|line| line.strip_prefix(&format!("loop {cpu} ")))
+            .map(|time| time.parse().expect("hundredths of a second"))
+            .collect();
+        assert_eq!(times.len(), 3, "{context}");
+        times.sort_unstable();
+        times[1]
+    };
+    let (strong_cs, weak_cs) = (median_cs("1"), median_cs("5"));
+    let speeds = shape().speeds_permille();
+    let stated = f64::from(speeds[5]) / f64::from(speeds[1]);
+    let seen = strong_cs as f64 / weak_cs as f64;
+    let said =
+        format!("weak at {seen:.3} of strong, stated {stated:.3} ({strong_cs} and {weak_cs} cs)");
+    eprintln!("{said}");
+    assert!(strong_cs >= 100, "too short to tell: {said}");
+    assert!((seen / stated - 1.0).abs() < 0.15, "{said}");
+}
+
+/// What `usher bench misfit` measured in a step.
+fn misfit(name: &str) -> (serde_json::Value, String) {
+    let (step, context) = step(name);
+    let found = serde_json::from_slice(&step.stdout);
+    (
+        found.unwrap_or_else(|error| panic!("{error}: {context}")),
+        context,
+    )
+}
+
+/// A time in milliseconds, `None` for one that never came.
+fn milliseconds(ns: &serde_json::Value) -> Option<u64> {
+    ns.as_u64().map(|ns| ns / 1_000_000)
+}
+
+// Goal: the machine and the measurement are such that a scheduler that knows of capacity shows it. Method: the kernel's
+// own, which moves a task that its CPU is too weak for, and spreads tasks over idle CPUs. Catches: a bench that does not
+// see a move, a guest on which no move could be seen.
+#[test]
+fn the_kernels_own_scheduler_moves_heavy_tasks_up() {
+    let (found, context) = misfit("misfit_eevdf");
+    assert_eq!(found["tiers"][0]["capacity"], 1024, "{context}");
+    assert_eq!(
+        found["tiers"][1]["cpus"],
+        serde_json::json!([4, 5, 6, 7]),
+        "{context}"
+    );
+    assert_eq!(found["known_heavy"]["never"], 0, "{context}");
+    assert_eq!(found["crowd"]["at_the_end"], 8, "{context}");
+}
+
+// Goal: scx_usher loads on an arm64 kernel, decides there and leaves. Catches: a BPF object made for another
+// architecture, atomics on arena memory that the kernel's compiler for arm64 does not know, a kernel warning.
+#[test]
+fn usher_schedules_on_arm64() {
+    let (step, context) = step("misfit_usher");
+    let ops = step.report.ops.as_deref().unwrap_or_default();
+    assert!(ops.starts_with("usher"), "{context}");
+    assert_eq!(step.report.scheduler_exit, Some(0), "{context}");
+    let stats = step
+        .report
+        .scheduler_stats
+        .as_ref()
+        .expect("usher reports at its end");
+    let reasons = stats["reasons"].as_object().expect("reasons are an object");
+    let decisions: u64 = reasons.values().filter_map(|count| count.as_u64()).sum();
+    assert!(decisions > 100, "only {decisions} decisions: {stats}");
+    let warnings = step
+        .report
+        .kernel_log
+        .iter()
+        .filter(|line| line.text.contains("WARNING:"));
+    assert_eq!(warnings.count(), 0, "{context}");
+}
+
+// Goal: a heavy task born on a weak CPU is on a strong one within 100 ms of guest time. Method: five tasks free to go at
+// their birth, and five after 200 ms of work; the middle one of each, since a CPU of the guest can stand still for its
+// quota, and none may stay. Catches: a scheduler that finds the task only when it sleeps, or that must see it for long to
+// take it for heavy.
+#[test]
+#[ignore = "scx_usher does not act on capacity yet: a heavy task stays on the weak CPU that it runs on"]
+fn heavy_tasks_move_up_within_100_ms() {
+    let (found, context) = misfit("misfit_usher");
+    for kind in ["born_heavy", "known_heavy"] {
+        assert_eq!(found[kind]["never"], 0, "{kind}: {context}");
+        let median_ms = milliseconds(&found[kind]["median_ns"]);
+        assert!(
+            median_ms.is_some_and(|ms| ms <= 100),
+            "{kind}: {median_ms:?} ms: {context}"
+        );
+    }
+}
+
+// Goal: as many heavy tasks as CPUs occupy all of them, weak ones too. Method: where eight tasks that never sleep were
+// seen over three seconds. The births take time, and a CPU that idles looks for a task when it wakes, so all are occupied
+// within half a second, and from the first sight of the last task on 97 % of CPU time is. Catches: a scheduler that doubles
+// up on strong CPUs while a weak one idles, or keeps moving tasks about.
+#[test]
+fn heavy_tasks_occupy_all_cpus() {
+    let (found, context) = misfit("misfit_usher");
+    let crowd = &found["crowd"];
+    let after_ms = milliseconds(&crowd["all_occupied_after_ns"]);
+    assert!(after_ms.is_some_and(|ms| ms <= 500), "{context}");
+    assert_eq!(crowd["at_the_end"], 8, "{context}");
+    let occupied_permille = crowd["occupied_permille"].as_u64();
+    assert!(
+        occupied_permille.is_some_and(|share| share >= 970),
+        "{context}"
+    );
+}
+
+// Goal: a light task stays where it is beside idle strong CPUs. Method: one that works 0.5 ms of every 20, for three
+// seconds. Catches: capacity rules that send whoever wakes to the strongest idle CPU.
+#[test]
+fn a_light_task_stays() {
+    let (found, context) = misfit("misfit_usher");
+    let light = &found["light"];
+    assert!(
+        light["activations"]
+            .as_u64()
+            .is_some_and(|times| times >= 100),
+        "{context}"
+    );
+    let per_1000_s = light["migrations_per_1000_s"].as_u64();
+    assert!(per_1000_s.is_some_and(|rate| rate <= 1000), "{context}");
+}
