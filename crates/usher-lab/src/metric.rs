@@ -41,6 +41,7 @@ pub fn read(stdout: &str, stderr: &str, elapsed_ns: u64) -> Vec<Metric> {
         .filter_map(line)
         .collect();
     metrics.extend(cyclictest(stdout));
+    metrics.extend(stdout.lines().flat_map(misfit));
     if metrics.is_empty() {
         metrics.push(Metric::lower("elapsed_s", elapsed_ns as f64 / 1e9));
     }
@@ -117,6 +118,43 @@ fn stress_ng(text: &str) -> Option<Metric> {
     Some(Metric::higher(&format!("{name}_ops_per_s"), *per_second))
 }
 
+/// usher bench misfit: its lines of heavy tasks that came to a strong CPU, of a crowd of them, and of a light task. A
+/// time that is `never` is no figure; that somebody never came shows in the percentage that did.
+fn misfit(line: &str) -> Vec<Metric> {
+    let number = |words: &str| {
+        words
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+    };
+    let after = |key: &str| line.split_once(key).and_then(|(_, rest)| number(rest));
+    let heavy = |kind: &str| {
+        let came = line.split_once(": ").and_then(|(_, rest)| number(rest));
+        let share = came
+            .zip(after(" of "))
+            .map(|(came, of): (f64, f64)| came * 100.0 / of);
+        let moved = share.map(|share| Metric::higher(&format!("{kind}_moved_percent"), share));
+        let median = after("median ").map(|ms| Metric::lower(&format!("{kind}_ms_median"), ms));
+        moved.into_iter().chain(median).collect()
+    };
+    if line.starts_with("heavy, born on a weak CPU: ") {
+        heavy("born_heavy")
+    } else if line.starts_with("heavy, freed after ") {
+        heavy("known_heavy")
+    } else if line.contains(" CPUs: all occupied after ") {
+        let time =
+            after("all occupied after ").map(|ms| Metric::lower("all_occupied_after_ms", ms));
+        let share = after("; ").map(|share| Metric::higher("occupied_percent", share));
+        time.into_iter().chain(share).collect()
+    } else if line.starts_with("light, ") && line.contains(" activations (") {
+        let rate =
+            after(" activations (").map(|rate| Metric::lower("light_migrations_per_s", rate));
+        rate.into_iter().collect()
+    } else {
+        Vec::new()
+    }
+}
+
 /// cyclictest -q: one line per thread, "T: 0 (   81) P: 0 I:1000 C:   1000 Min:      5 Act:    8 Avg:   10 Max:      50",
 /// in microseconds (nanoseconds with -N). The worst thread's maximum and the threads' mean count.
 fn cyclictest(stdout: &str) -> Vec<Metric> {
@@ -183,6 +221,29 @@ mod tests {
                     T: 1 (   82) P: 0 I:1500 C:    667 Min:      5 Act:    8 Avg:   20 Max:      40\n";
         let metrics = read(text, "", 0);
         assert_eq!((metrics[0].value, metrics[1].value), (15.0, 50.0));
+    }
+
+    /// Goal: what usher's own bench says becomes figures, and who never came none but a share. Method: its lines.
+    #[test]
+    fn misfits_are_read() {
+        let text = "capacity 446: cpus 4,5,6,7\n\
+             heavy, born on a weak CPU: 4 of 5 on a strong CPU within 1000 ms; median 43.1 ms, longest never\n\
+             heavy, freed after 200 ms there: 0 of 5 on a strong CPU within 1000 ms; median never, longest never\n\
+             8 heavy on 8 CPUs: all occupied after 20.7 ms; 99.5 % of CPUs on average, 8 at the end; 0 migrations in \
+             3000 ms\n\
+             light, 500 us of every 20 ms, born on a weak CPU: 1 migrations in 150 activations (0.33 per second), 0 of \
+             them upward; seen on cpus 4,5\n";
+        let metrics = read(text, "", 0);
+        let found: Vec<(&str, f64)> = metrics.iter().map(|m| (m.name.as_str(), m.value)).collect();
+        let expected = [
+            ("born_heavy_moved_percent", 80.0),
+            ("born_heavy_ms_median", 43.1),
+            ("known_heavy_moved_percent", 0.0),
+            ("all_occupied_after_ms", 20.7),
+            ("occupied_percent", 99.5),
+            ("light_migrations_per_s", 0.33),
+        ];
+        assert_eq!(found, expected);
     }
 
     /// Goal: an unknown program is measured by its time. Method: text without figures.
