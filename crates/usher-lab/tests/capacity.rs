@@ -3,7 +3,8 @@
 //! slowed down by quotas. It is booted once; the steps run in it one after the other, the first ones under the kernel's
 //! own scheduler, then under usher.
 //!
-//! Needs what `make guests-arm64` gets.
+//! Needs what `make guests-arm64` gets, which is minutes of building; so `make capacity` gets it and runs these, and
+//! `make test` does not.
 
 mod common;
 
@@ -107,6 +108,7 @@ fn step(name: &str) -> (&'static StepOutcome, String) {
 // Goal: the guest's kernel knows which CPUs are strong, which belong together and which share a cache. Method: its
 // sysfs against the shape. Catches: a device tree that the kernel ignores or reads otherwise.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn the_kernel_is_told_of_unequal_cpus() {
     let (step, context) = step("description");
     let said = String::from_utf8_lossy(&step.stdout).into_owned();
@@ -127,6 +129,7 @@ fn the_kernel_is_told_of_unequal_cpus() {
 // has ticks to serve (250 a second, which cost a slow CPU the same as a fast one). Catches: quotas that are not set, set
 // for other threads, or the same for all: then the ratio is 1, or the inverse.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn weak_cpus_are_slower_as_stated() {
     let (step, context) = step("speed");
     let said = String::from_utf8_lossy(&step.stdout).into_owned();
@@ -170,6 +173,7 @@ fn milliseconds(ns: &serde_json::Value) -> Option<u64> {
 // own, which moves a task that its CPU is too weak for, and spreads tasks over idle CPUs. Catches: a bench that does not
 // see a move, a guest on which no move could be seen.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn the_kernels_own_scheduler_moves_heavy_tasks_up() {
     let (found, context) = misfit("misfit_eevdf");
     assert_eq!(found["tiers"][0]["capacity"], 1024, "{context}");
@@ -185,6 +189,7 @@ fn the_kernels_own_scheduler_moves_heavy_tasks_up() {
 // Goal: scx_usher loads on an arm64 kernel, decides there and leaves. Catches: a BPF object made for another
 // architecture, atomics on arena memory that the kernel's compiler for arm64 does not know, a kernel warning.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn usher_schedules_on_arm64() {
     let (step, context) = step("misfit_usher");
     let ops = step.report.ops.as_deref().unwrap_or_default();
@@ -229,6 +234,7 @@ fn heavy_tasks_move_up_within_100_ms() {
 // within half a second, and from the first sight of the last task on 97 % of CPU time is. Catches: a scheduler that doubles
 // up on strong CPUs while a weak one idles, or keeps moving tasks about.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn heavy_tasks_occupy_all_cpus() {
     let (found, context) = misfit("misfit_usher");
     let crowd = &found["crowd"];
@@ -245,6 +251,7 @@ fn heavy_tasks_occupy_all_cpus() {
 // Goal: a light task stays where it is beside idle strong CPUs. Method: one that works 0.5 ms of every 20, for three
 // seconds. Catches: capacity rules that send whoever wakes to the strongest idle CPU.
 #[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn a_light_task_stays() {
     let (found, context) = misfit("misfit_usher");
     let light = &found["light"];
