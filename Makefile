@@ -5,7 +5,6 @@
 # make build     the programs, in target/release
 # make bench     the benches of the core
 # make mutants   break the idle map's protocols one line at a time; every one must be caught
-# make  64 CPUs with far more to do than they can, on a host that does nothing else; not always met yet
 # make capacity  strong and weak CPUs in an arm64 guest; gets what such guests need, as make guests-arm64 does
 # make lint      formatting and lints
 # make guests-arm64  what guests with strong and weak CPUs need: an emulator, compilers, programs (not for x86 alone)
