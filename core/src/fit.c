@@ -25,11 +25,8 @@
 #include "idle.c"
 #include "capacity.c"
 
-/*
- * An idle CPU, claimed, tier by tier: of each the LLC of s->q.from, then its node. If s->core, with its core. Like its
- * callers part of whoever calls it: a kernel's stack of 512 bytes is deep enough for six calls.
- */
-USHER_INLINE s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 order)
+/* An idle CPU, claimed, tier by tier: of each the LLC of s->q.from, then its node. If s->core, with its core. */
+USHER_COLD s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 order)
 {
 	u32 node = u->cids[s->q.from].node, i;
 
@@ -53,7 +50,7 @@ USHER_INLINE s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_sear
  * An idle CPU, claimed: of the tiers fit, in the order of the machine, or else the strongest of the rest. Cores before
  * threads, of which none will do with USHER_IDLE_CORE, and all that before other nodes.
  */
-USHER_INLINE s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
+USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;

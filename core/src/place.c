@@ -274,7 +274,7 @@ USHER_INLINE struct usher_decision usher_unpack(u32 packed)
  * Steps 11 to 14, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough, rest the others
  * that will do.
  */
-USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
+USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
