@@ -119,26 +119,29 @@ USHER_FN bool usher_greater(u32 a, u32 b)
 	return a * 1024 > b * 1078;
 }
 
-/* Whether a CPU of this capacity is enough for a task, strongest or not. */
-USHER_FN bool usher_fits(const struct usher_demand *d, u32 capacity)
+/* The least capacity that is enough for a task, whatever the strongest CPU has. */
+USHER_FN u32 usher_need(const struct usher_demand *d)
 {
 	u32 min = d->clamp_max && d->clamp_max < d->clamp_min ? d->clamp_max : d->clamp_min;
-	bool fits = d->util * 1280u < capacity * 1024u;
+	u32 need = d->util * 1280u / 1024 + 1;
 
-	if (d->clamp_max && d->clamp_max <= capacity)
-		fits = true;
-	/* One that uses as much as it is to have at least has it. */
-	return fits && !(d->util < min && min > capacity);
+	if (d->clamp_max && need > d->clamp_max)
+		need = d->clamp_max;
+	return need < min ? min : need;
 }
 
-/* The tiers that are enough for a task, a bit each. The strongest always are. */
+/*
+ * Sets of tiers, a bit each. What a kernel checks before it runs it follows at every branch, so these have none: bit 31 of a
+ * difference says which of two was less.
+ */
+
+/* The tiers that are enough for a task. The strongest always are. */
 USHER_FN u32 usher_tiers_fit(struct usher USHER_MEM *u, const struct usher_demand *d)
 {
-	u32 fit = u->top_tiers, t;
+	u32 need = usher_need(d), fit = u->top_tiers, t;
 
 	for (t = 0; t < USHER_MAX_TIERS; t++)
-		if (usher_fits(d, u->tier_capacity[t]))
-			fit |= 1u << t;
+		fit |= (need - 1 - u->tier_capacity[t]) >> 31 << t;
 	return fit & u->tiers;
 }
 
@@ -150,23 +153,11 @@ USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)
 /* The tiers whose CPUs are greater than those of this one. */
 USHER_FN u32 usher_tiers_greater(struct usher USHER_MEM *u, u32 than)
 {
-	u32 greater = 0, t;
+	u32 capacity = usher_tier_capacity(u, than), greater = 0, t;
 
 	for (t = 0; t < USHER_MAX_TIERS; t++)
-		if (usher_greater(u->tier_capacity[t], usher_tier_capacity(u, than)))
-			greater |= 1u << t;
+		greater |= (capacity * 1078 - u->tier_capacity[t] * 1024) >> 31 << t;
 	return greater & u->tiers;
-}
-
-/* The tiers than which CPUs of this one are greater. */
-USHER_FN u32 usher_tiers_weaker(struct usher USHER_MEM *u, u32 than)
-{
-	u32 weaker = 0, t;
-
-	for (t = 0; t < USHER_MAX_TIERS; t++)
-		if (usher_greater(usher_tier_capacity(u, than), u->tier_capacity[t]))
-			weaker |= 1u << t;
-	return weaker & u->tiers;
 }
 
 /*
@@ -182,7 +173,7 @@ USHER_FN bool usher_take_instead(struct usher USHER_MEM *u, u32 cid, u64 first, 
 
 	if (!u->asymmetric || (s64)(v - first) > (s64)u->slice_ns)
 		return false;
-	return u->top_tiers >> (tier & 31) & 1 || usher_fits(d, usher_tier_capacity(u, tier));
+	return usher_tiers_fit(u, d) >> (tier & 31) & 1;
 }
 
 #endif

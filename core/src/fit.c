@@ -56,7 +56,7 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 	s32 cid;
 
 	s->core = u->smt > 1;
-	for (;;) {
+	do {
 		cid = usher_search_tiers(u, s, fit, u->tier_order);
 		if (cid < 0)
 			cid = usher_search_tiers(u, s, rest, USHER_STRONGEST_FIRST);
@@ -65,7 +65,7 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 		if (!s->core || s->q.flags & USHER_IDLE_CORE)
 			break;
 		s->core = 0;
-	}
+	} while (env_again(u));
 	s->q.tiers = fit;
 	if (fit && u->nr_nodes > 1)
 		cid = usher_search_remote(u, s, node);
@@ -140,7 +140,7 @@ USHER_INLINE s32 usher_misfit(struct usher USHER_MEM *u, const struct usher_requ
 USHER_UNIT_COLD s32 usher_misfit_find(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 cid)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
-	u32 weaker = usher_tiers_weaker(u, c->tier), words = (u->nr_cids + 63) / 64, w;
+	u32 words = (u->nr_cids + 63) / 64, w;
 
 	if ((usher_shard_idle(u, &u->shards[c->shard]) & c->core) != c->core)
 		return USHER_NONE_IDLE;
@@ -151,7 +151,8 @@ USHER_UNIT_COLD s32 usher_misfit_find(struct usher USHER_MEM *u USHER_UNIT_MEM, 
 			u32 weak = w * 64 + env_lowest(bits);
 			u64 bit = bits & (~bits + 1);
 
-			if (weak >= u->nr_cids || !(weaker >> (u->cids[weak].tier & 31) & 1))
+			if (weak >= u->nr_cids ||
+			    !(usher_tiers_greater(u, u->cids[weak].tier) >> (c->tier & 31) & 1))
 				continue;
 			/* One of those who call it is enough. */
 			if (!(env_fetch_and(u, &u->misfits[w], ~bit) & bit))

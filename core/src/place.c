@@ -274,7 +274,7 @@ USHER_INLINE struct usher_decision usher_unpack(u32 packed)
  * Steps 11 to 14, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough, rest the others
  * that will do.
  */
-USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
+USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
@@ -301,28 +301,45 @@ USHER_COLD s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s
 	return cid;
 }
 
-/* All steps but 1 where CPUs differ. Returns usher_pack(). */
-USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM,
-					const struct usher_request *r USHER_UNIT_PTR, u32 from)
+/* What else a request says, as one number. */
+USHER_INLINE u64 usher_pack_demand(struct usher_demand d)
 {
-	struct usher_search s = { .q = { .allowed = r->allowed, .self = r->waker } };
-	u32 fit = usher_tiers_fit(u, &r->demand), rest = u->tiers & ~fit;
+	return d.util | (u64)d.clamp_min << 16 | (u64)d.clamp_max << 32;
+}
+
+/*
+ * All steps but 1 where CPUs differ. s->q is the request's, and from where to start; kind is its wake, and above that its
+ * hints. It does not take the request, which would have to be in memory then on machines of equal CPUs as well.
+ * Returns usher_pack().
+ */
+USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+					u64 demand, u32 kind, u32 prev)
+{
+	struct usher_demand d = { .util = demand, .clamp_min = demand >> 16, .clamp_max = demand >> 32 };
+	struct usher_request r = {
+		.allowed = s->q.allowed,
+		.wake = kind & 0xff,
+		.prev = prev,
+		.waker = s->q.self,
+		.hints = kind >> 8,
+	};
+	u32 fit = usher_tiers_fit(u, &d), rest = u->tiers & ~fit, from = s->q.from;
 	s32 cid = USHER_NONE_IDLE;
 	u16 reason = USHER_QUEUED;
 
-	if (r->tiers) {
-		fit &= r->tiers;
-		rest &= r->tiers;
+	if (s->q.tiers) {
+		fit &= s->q.tiers;
+		rest &= s->q.tiers;
 	}
-	s.q.tiers = fit;
-	if (fit && (r->wake | r->hints))
-		cid = usher_place_special(u, r, &s, from, &reason);
+	s->q.tiers = fit;
+	if (fit && kind)
+		cid = usher_place_special(u, &r, s, from, &reason);
 	if (cid < 0) {
-		s.q.from = from;
-		cid = usher_place_fit(u, &s, fit, rest, &reason);
+		s->q.from = from;
+		cid = usher_place_fit(u, s, fit, rest, &reason);
 	}
 	if (cid < 0)
-		return usher_pack(usher_place_queue(u, r, from));
+		return usher_pack(usher_place_queue(u, &r, from));
 	return usher_pack(usher_decide(cid, reason, true));
 }
 
@@ -346,22 +363,13 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 	}
 
 	/*
-	 * CPUs of different capacity: all that equal ones pay for it is this test. A request whose address goes to
-	 * a function has to be in memory, so that function gets another; and of a value known to be 0 gcc
-	 * makes use further down, which costs more than the test, so it hears that it is not 1.
+	 * CPUs of different capacity: all that equal ones pay for it is this test. Of a value known to be 0 gcc makes
+	 * use further down, which costs more than the test, so it hears that it is not 1.
 	 */
 	if (__builtin_expect(u->asymmetric == 1, 0)) {
-		struct usher_request copy = {
-			.allowed = r->allowed,
-			.wake = r->wake,
-			.prev = r->prev,
-			.waker = r->waker,
-			.tiers = r->tiers,
-			.hints = r->hints,
-			.demand = r->demand,
-		};
-
-		return usher_unpack(usher_place_unequal(u, &copy, from));
+		s.q.from = from;
+		return usher_unpack(usher_place_unequal(u, &s, usher_pack_demand(r->demand), r->wake | r->hints << 8,
+							r->prev));
 	}
 
 	/* The wish of the task, 2, and 3 if sync. Asked at once: a plain wakeup without wishes pays nothing for others. */
