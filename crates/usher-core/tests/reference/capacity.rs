@@ -14,8 +14,7 @@ fn greater(a: u32, b: u32) -> bool {
 
 /// Less than 80 % of a CPU, or no more than the clamps say.
 fn fits(demand: Demand, capacity: u32) -> bool {
-    let [util, min, max] =
-        [demand.util, demand.clamp_min, demand.clamp_max].map(|value| u32::from(value));
+    let [util, min, max] = [demand.util, demand.clamp_min, demand.clamp_max].map(u32::from);
     let capped = max > 0;
     let min = if capped { min.min(max) } else { min };
     let enough = util * 5 < capacity * 4 || (capped && max <= capacity);
