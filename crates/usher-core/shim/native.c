@@ -117,6 +117,19 @@ bool usher_tables_misfit_waits(struct usher *u, u32 cid)
 	return u->asymmetric && env_read(u, &u->misfits[cid / 64]) >> (cid & 63) & 1;
 }
 
+/* The same of the words that summarise: the node's map of shards at a level, and its levels. */
+u64 usher_tables_present_offset(struct usher *u, u32 shard, u32 level)
+{
+	struct usher_cpupri_leaf *leaf = &u->leaves[shard];
+
+	return (u64)((u8 *)(leaf->present + level * leaf->present_stride) - (u8 *)u);
+}
+
+u64 usher_tables_levels_offset(struct usher *u, u32 node, u32 level)
+{
+	return (u64)((u8 *)(u->cpupri_nodes[node].levels + level / 64) - (u8 *)u);
+}
+
 void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)
 {
 	u->cpus[cid].look = llc + 1;

@@ -134,6 +134,8 @@ extern "C" {
     pub(crate) fn usher_tables_level(u: *mut Usher, cid: u32) -> u32;
     pub(crate) fn usher_tables_at_level(u: *mut Usher, shard: u32, level: u32) -> u64;
     pub(crate) fn usher_tables_level_offset(u: *mut Usher, shard: u32, level: u32) -> u64;
+    pub(crate) fn usher_tables_present_offset(u: *mut Usher, shard: u32, level: u32) -> u64;
+    pub(crate) fn usher_tables_levels_offset(u: *mut Usher, node: u32, level: u32) -> u64;
     pub(crate) fn usher_tables_present(u: *mut Usher, shard: u32, level: u32) -> bool;
     pub(crate) fn usher_tables_node_level(u: *mut Usher, node: u32, level: u32) -> bool;
     pub(crate) fn usher_tables_class(

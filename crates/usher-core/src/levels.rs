@@ -227,6 +227,24 @@ impl Core {
         unsafe { ffi::usher_tables_level_offset(self.u, shard, level.get()) }
     }
 
+    /// The same of the word of the node's map in which the shard has a bit at the level.
+    pub fn present_word_offset(&self, shard: Shard, level: Level) -> u64 {
+        self.mapped();
+        let shard = self.shard(shard);
+        // SAFETY: as in bits_at_level().
+        unsafe { ffi::usher_tables_present_offset(self.u, shard, level.get()) }
+    }
+
+    /// The same of the word of the node's summary in which the level has a bit.
+    ///
+    /// # Panics
+    /// There is no such node.
+    pub fn summary_word_offset(&self, node: Node, level: Level) -> u64 {
+        let node = self.node_with_levels(node);
+        // SAFETY: as in bits_at_level(), and the node exists.
+        unsafe { ffi::usher_tables_levels_offset(self.u, node, level.get()) }
+    }
+
     /// Whether the node's map says that somebody of the shard may be at the level. Never traced.
     pub fn shard_in_level(&self, shard: Shard, level: Level) -> bool {
         self.mapped();
@@ -240,10 +258,16 @@ impl Core {
     /// # Panics
     /// There is no such node.
     pub fn node_in_level(&self, node: Node, level: Level) -> bool {
+        let node = self.node_with_levels(node);
+        // SAFETY: as in bits_at_level(), and the node exists.
+        unsafe { ffi::usher_tables_node_level(self.u, node, level.get()) }
+    }
+
+    #[track_caller]
+    fn node_with_levels(&self, node: Node) -> u32 {
         self.mapped();
         let nr = self.nr_nodes();
         assert!((node.0 as usize) < nr, "no node {node} among {nr}");
-        // SAFETY: as in bits_at_level(), and the node exists.
-        unsafe { ffi::usher_tables_node_level(self.u, node.0, level.get()) }
+        node.0
     }
 }

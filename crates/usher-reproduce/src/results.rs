@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use usher_lab::cache::{hash_hex, write_atomically, Cache};
 use usher_sim::case::Case;
+use usher_sim::report::WordReport;
 use usher_sim::workload::{self, Found};
 use usher_sim::Report;
 
@@ -33,11 +34,35 @@ impl From<Report> for Run {
             metrics.insert(format!("lines.{class}.load_ns_mean"), line.load_ns_mean);
             metrics.insert(format!("lines.{class}.write_ns_mean"), line.write_ns_mean);
         }
+        metrics.extend(cycles_per_load(&report.words));
         Run {
             metrics,
             limits: report.limits,
         }
     }
+}
+
+/// Of every array of words (`cpupri_mask` of `cpupri_mask_l0_w3`), and of every word that is in none.
+fn cycles_per_load(words: &BTreeMap<String, WordReport>) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<&str, (u64, f64)> = BTreeMap::new();
+    for (name, word) in words {
+        let array = name
+            .split_once("_l")
+            .filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let sum = sums
+            .entry(array.map_or(name, |(array, _)| array))
+            .or_default();
+        sum.0 += word.loads;
+        sum.1 += word.cycles_per_load * word.loads as f64;
+    }
+    let loaded = sums.into_iter().filter(|(_, (loads, _))| *loads > 0);
+    let mean = |(name, (loads, cycles)): (&str, (u64, f64))| {
+        (
+            format!("words.{name}.cycles_per_load"),
+            cycles / loads as f64,
+        )
+    };
+    loaded.map(mean).collect()
 }
 
 #[derive(Serialize, Deserialize)]

@@ -38,6 +38,8 @@ macro_rules! costs {
 }
 
 costs! {
+    /// The clock under load: what a cycle is where results are given in cycles. Nothing runs by it.
+    cpu.clock_mhz;
     /// Ticks per second (`CONFIG_HZ`).
     tick.hz;
     /// Time one tick's handler takes, without what the policy does in it.

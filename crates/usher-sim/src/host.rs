@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use crate::coherence::{Access, ClassStats};
 use crate::event::{Event, Kind};
-use crate::ids::{Cpu, Id, LineClass, LineId, Nanos, Node, RegionId, StatId, TaskId};
+use crate::ids::{Cpu, Id, LineClass, LineId, Nanos, Node, RegionId, StatId, TaskId, WordId};
 use crate::machine::{Distance, Machine};
 use crate::rng::Rng;
 use crate::state::{Phase, TimerEntry, TimerKind};
+use crate::stats::WordStats;
 use crate::task::{State, Task};
 
 pub use crate::state::Host;
@@ -278,6 +279,31 @@ impl Host {
     #[inline]
     pub fn count(&mut self, stat: StatId, n: u64) {
         self.stats.policy[stat.index()].1 += n;
+    }
+
+    /// A word of the policy's shared data, reported under this name with what loads of it cost. Asking for a
+    /// name twice gives the same word.
+    pub fn word(&mut self, name: &str) -> WordId {
+        let table = &mut self.stats.words;
+        let index = table
+            .iter()
+            .position(|word| word.name == name)
+            .unwrap_or_else(|| {
+                table.push(WordStats {
+                    name: name.into(),
+                    ..WordStats::default()
+                });
+                table.len() - 1
+            });
+        WordId(index as u32)
+    }
+
+    /// Counts a load of a word that took so long, waiting included.
+    #[inline]
+    pub fn loaded(&mut self, word: WordId, ns: Nanos) {
+        let word = &mut self.stats.words[word.index()];
+        word.loads += 1;
+        word.load_ns += ns;
     }
 
     /// Records one search for an idle CPU: how many CPUs or words it looked at, what it cost, and whether

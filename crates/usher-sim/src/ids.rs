@@ -41,4 +41,6 @@ ids! {
     LineClass;
     /// A counter of a policy.
     StatId;
+    /// A word of a policy's shared data whose loads are counted by name.
+    WordId;
 }

@@ -10,6 +10,7 @@ use crate::costs::Costs;
 use crate::machine::Distance;
 use crate::metrics::{report_latency, Latency};
 use crate::state::NEVER;
+use crate::stats::WordStats;
 use crate::task::State;
 use crate::Simulation;
 
@@ -51,6 +52,8 @@ pub struct Report {
     pub counters: BTreeMap<String, u64>,
     /// Shared cache lines by class.
     pub lines: BTreeMap<String, LineReport>,
+    /// Words of the policy's shared data, by name, as far as it counts them.
+    pub words: BTreeMap<String, WordReport>,
     /// What the workload's and the machine's model leaves out.
     pub limits: Vec<String>,
     /// Hash of the event log, in hexadecimal.
@@ -108,6 +111,28 @@ impl LineReport {
 fn by_state(costs: &Costs, ns: &[u64]) -> BTreeMap<String, u64> {
     let names = costs.idle_states.iter().map(|state| state.name.clone());
     names.zip(ns.iter().copied()).collect()
+}
+
+/// Loads of one word.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WordReport {
+    /// Loads and atomic operations, which load, too.
+    pub loads: u64,
+    /// Their mean time, waiting included.
+    pub load_ns_mean: f64,
+    /// The same in cycles of the machine's clock (`cpu.clock_mhz` of its costs).
+    pub cycles_per_load: f64,
+}
+
+impl WordReport {
+    fn new(word: &WordStats, clock_mhz: u64) -> WordReport {
+        let load_ns_mean = ratio(word.load_ns, word.loads);
+        WordReport {
+            loads: word.loads,
+            load_ns_mean,
+            cycles_per_load: load_ns_mean * clock_mhz as f64 / 1e3,
+        }
+    }
 }
 
 fn ratio(a: u64, b: u64) -> f64 {
@@ -169,6 +194,14 @@ impl Report {
                 .stats()
                 .iter()
                 .map(|class| (class.name.clone(), LineReport::new(class)))
+                .collect(),
+            words: stats
+                .words
+                .iter()
+                .map(|word| {
+                    let report = WordReport::new(word, costs.n.clock_mhz);
+                    (word.name.clone(), report)
+                })
                 .collect(),
             limits: limits(&sim),
             log_hash: format!("{:016x}", sim.hash.finish()),

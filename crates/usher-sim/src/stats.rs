@@ -5,6 +5,16 @@ use crate::ids::Nanos;
 use crate::machine::Distance;
 use crate::metrics::{new_latency, Latency};
 
+/// Loads of a word of a policy's shared data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WordStats {
+    pub name: String,
+    /// Loads and atomic operations.
+    pub loads: u64,
+    /// Their time, waiting included.
+    pub load_ns: Nanos,
+}
+
 /// Counters of a run since the measurement began.
 #[derive(Debug)]
 pub struct Stats {
@@ -52,6 +62,7 @@ pub struct Stats {
     pub(crate) search_ns: Nanos,
     pub(crate) reasons: Vec<u64>,
     pub(crate) policy: Vec<(String, u64)>,
+    pub(crate) words: Vec<WordStats>,
 }
 
 impl Stats {
@@ -88,10 +99,11 @@ impl Stats {
             search_ns: 0,
             reasons: vec![0; reasons],
             policy: Vec::new(),
+            words: Vec::new(),
         }
     }
 
-    /// Starts again from zero at `now`; the names of the policy's counters stay.
+    /// Starts again from zero at `now`; the names of the policy's counters and words stay.
     pub(crate) fn reset(&mut self, now: Nanos) {
         let sizes = (
             self.idle_state_ns.len(),
@@ -100,7 +112,12 @@ impl Stats {
         );
         let (events, mut policy) = (self.events, std::mem::take(&mut self.policy));
         policy.iter_mut().for_each(|(_, n)| *n = 0);
+        let mut words = std::mem::take(&mut self.words);
+        for word in &mut words {
+            (word.loads, word.load_ns) = (0, 0);
+        }
         *self = Stats::new(sizes.0, sizes.1, sizes.2);
-        (self.since, self.events, self.policy) = (now, events, policy);
+        (self.since, self.events) = (now, events);
+        (self.policy, self.words) = (policy, words);
     }
 }

@@ -43,10 +43,15 @@ fn a_change_of_level_is_two_atomics() {
     core.set_level(Cid(5), Some(level(99)));
     let (read, rmw) = (AccessKind::Read, AccessKind::Rmw);
     assert_eq!(kinds(&core), [rmw, read, read, rmw]);
-    let [first, .., last] = core.accesses() else {
+    let &[first, present, levels, last] = core.accesses() else {
         unreachable!("four accesses")
     };
     let shard = Shard(0);
+    assert_eq!(present.offset(), core.present_word_offset(shard, level(99)));
+    assert_eq!(
+        levels.offset(),
+        core.summary_word_offset(Node(0), level(99))
+    );
     assert_eq!(first.offset(), core.level_word_offset(shard, level(99)));
     assert_eq!(last.offset(), core.level_word_offset(shard, level(0)));
     core.clear_accesses();

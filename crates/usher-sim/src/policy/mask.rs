@@ -8,7 +8,7 @@
 use crate::coherence::Access;
 use crate::cpuset::CpuSet;
 use crate::host::Host;
-use crate::ids::{Cpu, LineId, Nanos, StatId};
+use crate::ids::{Cpu, LineId, Nanos, WordId};
 
 /// Whoever charges for accesses to lines.
 pub(crate) trait Bus {
@@ -16,8 +16,8 @@ pub(crate) trait Bus {
     fn access(&mut self, line: LineId, access: Access) -> Nanos;
     /// The time, charges included.
     fn now(&self) -> Nanos;
-    /// Adds to a counter of the policy.
-    fn count(&mut self, stat: StatId, n: u64);
+    /// Counts a load of a named word.
+    fn loaded(&mut self, word: WordId, ns: Nanos);
 }
 
 impl Bus for Host {
@@ -29,30 +29,36 @@ impl Bus for Host {
         Host::now(self)
     }
 
-    fn count(&mut self, stat: StatId, n: u64) {
-        Host::count(self, stat, n);
+    fn loaded(&mut self, word: WordId, ns: Nanos) {
+        Host::loaded(self, word, ns);
     }
 }
 
-/// Counters of one word: how often it was loaded (atomic operations load too), and how long that took.
+/// A word that CPUs share: its line, and its name if somebody wants to know what loads of it cost. An atomic
+/// operation is a load, too, as it is to a processor's own sampling; a plain store is none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WordStats {
-    pub loads: StatId,
-    pub load_ns: StatId,
+pub(crate) struct Word {
+    pub line: LineId,
+    pub name: Option<WordId>,
 }
 
-impl WordStats {
-    /// Counters called `<name>_loads` and `<name>_load_ns`.
-    pub fn new(host: &mut Host, name: &str) -> Self {
-        WordStats {
-            loads: host.stat(&format!("{name}_loads")),
-            load_ns: host.stat(&format!("{name}_load_ns")),
-        }
+impl Word {
+    /// A word without a name.
+    pub fn on(line: LineId) -> Self {
+        Word { line, name: None }
     }
 
-    pub fn count(&self, bus: &mut impl Bus, ns: Nanos) {
-        bus.count(self.loads, 1);
-        bus.count(self.load_ns, ns);
+    /// Gives it a name.
+    pub fn count_as(&mut self, host: &mut Host, name: &str) {
+        self.name = Some(host.word(name));
+    }
+
+    #[inline]
+    pub fn access(self, bus: &mut impl Bus, access: Access) {
+        let ns = bus.access(self.line, access);
+        if let Some(name) = self.name.filter(|_| access != Access::Write) {
+            bus.loaded(name, ns);
+        }
     }
 }
 
@@ -107,7 +113,7 @@ pub(crate) struct SharedMask {
     lines: Vec<LineId>,
     rewrite: Rewrite,
     /// By word, if somebody wants to know.
-    stats: Vec<WordStats>,
+    names: Vec<WordId>,
     /// Updates that a concurrent non-atomic rewrite undid.
     pub lost_updates: u64,
 }
@@ -129,14 +135,14 @@ impl SharedMask {
             words: vec![0; words],
             lines,
             rewrite,
-            stats: Vec::new(),
+            names: Vec::new(),
             lost_updates: 0,
         }
     }
 
     /// Counts loads by word from now on: [`SharedMask::nr_words`] entries.
-    pub fn count_words(&mut self, stats: Vec<WordStats>) {
-        self.stats = stats;
+    pub fn count_words(&mut self, names: Vec<WordId>) {
+        self.names = names;
     }
 
     pub fn nr_words(&self) -> usize {
@@ -145,10 +151,9 @@ impl SharedMask {
 
     #[inline]
     fn touch(&self, bus: &mut impl Bus, word: usize, access: Access) {
-        let ns = bus.access(self.line(word), access);
-        if let Some(stats) = self.stats.get(word) {
-            stats.count(bus, ns);
-        }
+        let name = self.names.get(word).copied();
+        let line = self.line(word);
+        Word { line, name }.access(bus, access);
     }
 
     #[inline]
@@ -331,7 +336,7 @@ pub(crate) mod recorder {
             self.now
         }
 
-        fn count(&mut self, _stat: StatId, _n: u64) {}
+        fn loaded(&mut self, _word: WordId, _ns: Nanos) {}
     }
 
     impl Recorder {

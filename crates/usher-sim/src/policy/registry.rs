@@ -140,8 +140,13 @@ pub const POLICIES: &[PolicyInfo] = &[
         make: |params| rt::build(params, "rt+node-cpupri"),
     },
     PolicyInfo {
+        name: "rt+llc-cpupri",
+        about: "rt, the placement core's map, lines per LLC",
+        make: |params| rt::build(params, "rt+llc-cpupri"),
+    },
+    PolicyInfo {
         name: "rt+shard-cpupri",
-        about: "rt, usher's map: plain words per shard, a summary per node",
+        about: "rt, the placement core's map, lines per shard",
         make: |params| rt::build(params, "rt+shard-cpupri"),
     },
 ];

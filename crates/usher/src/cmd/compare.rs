@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher compare`: policies side by side, with paired seeds.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use usher_report::table::{metric, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::grid::{self, GridError, Runs};
 use usher_sim::workload::Headline;
-use usher_sim::SimError;
+use usher_sim::{Machine, SimError};
 
 use super::sim::WhatArgs;
 use crate::args::SourceArgs;
@@ -82,6 +83,8 @@ struct Comparison {
     runs: u32,
     /// The first policy against itself with other seeds: differences below this mean nothing.
     noise_floor_pct: Option<f64>,
+    /// What a cycle is in `cells[].words`.
+    clock_mhz: u64,
     /// Interrupted: some runs are missing.
     partial: bool,
     cells: Vec<Cell>,
@@ -102,8 +105,20 @@ struct Cell {
     effect_low: Option<f64>,
     effect_high: Option<f64>,
     distinguishable: bool,
+    /// Median share of the busy time that was the kernel's.
+    kernel_share: Option<f64>,
+    /// Words of the policy's shared data that it counts loads of, over all runs.
+    words: BTreeMap<String, Word>,
     /// Repeats the cell's first run.
     replay: String,
+}
+
+/// Loads of a word; atomic operations load, too.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Word {
+    loads: u64,
+    /// Waiting for the line included.
+    cycles_per_load: f64,
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
@@ -145,7 +160,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let runs = grid::run(&cases, &seeds, false, interrupt::flag(), || bar.inc(1));
     bar.finish_and_clear();
     let runs = runs.map_err(|error| failed(args, &points, error))?;
-    let comparison = Comparison::new(args, machine.topo().name(), &headline, &points, &runs)?;
+    let comparison = Comparison::new(args, &machine, &headline, &points, &runs)?;
     let mut out = anstream::stdout().lock();
     match args.format {
         Format::Json => {
@@ -207,7 +222,7 @@ fn points(sweeps: &[String]) -> Result<Vec<Point>, SimError> {
 impl Comparison {
     fn new(
         args: &Args,
-        machine: &str,
+        machine: &Machine,
         headline: &Headline,
         points: &[Point],
         runs: &[Runs],
@@ -230,18 +245,15 @@ impl Comparison {
         let mut cells = Vec::new();
         for (i, own) in values.iter().enumerate() {
             let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
+            let replay = replay(args, point, policy, 1);
             let base = &values[i / nr * nr];
-            cells.push(cell(
-                args,
-                point,
-                policy,
-                own,
-                (i % nr != 0).then_some(base),
-            ));
+            let base = (i % nr != 0).then_some(base);
+            cells.push(cell(point, policy, &runs[i], own, base, replay));
         }
         Ok(Comparison {
             schema: "usher-compare/1",
-            machine: machine.into(),
+            machine: machine.topo().name().into(),
+            clock_mhz: machine.costs().n.clock_mhz,
             workload: args.what.workload.clone(),
             higher_is_better: (metric == headline.metric).then_some(headline.higher_is_better),
             metric,
@@ -274,6 +286,7 @@ impl Comparison {
             ">high",
             ">effect",
             "95 % interval",
+            ">kernel",
         ];
         let mut text = Text::new(&headings[skipped..]);
         let shown = |value: Option<f64>| value.map_or("no run".into(), |v| metric(&self.metric, v));
@@ -295,10 +308,14 @@ impl Comparison {
                 shown(cell.high),
                 effect,
                 interval,
+                cell.kernel_share
+                    .map_or(String::new(), |share| format!("{:.1} %", share * 100.0)),
             ];
             text.row(row.into_iter().skip(skipped));
         }
         writeln!(out, "{text}")?;
+        self.write_words(out)?;
+        writeln!(out, "kernel: share of the busy time that was the kernel's")?;
         if self.cells.iter().any(|c| c.effect.is_some()) {
             writeln!(
                 out,
@@ -322,6 +339,40 @@ impl Comparison {
             Some(cell) => writeln!(out, "replay of the last row's first run: {}", cell.replay),
             None => Ok(()),
         }
+    }
+
+    /// A table per point of the sweep: words by rows, policies by columns.
+    fn write_words(&self, out: &mut impl Write) -> io::Result<()> {
+        let same_point = |a: &Cell, b: &Cell| a.parameters == b.parameters;
+        for cells in self.cells.chunk_by(same_point) {
+            let names: BTreeSet<&String> = cells.iter().flat_map(|c| c.words.keys()).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let of = match cells[0].parameters.is_empty() {
+                true => String::new(),
+                false => format!(" with {}", cells[0].parameters.join(" ")),
+            };
+            writeln!(
+                out,
+                "cycles per load of words that CPUs share{of}, waiting included (at {} MHz; an atomic operation \
+                 loads, too)\n",
+                self.clock_mhz
+            )?;
+            let mut headings = vec!["word".to_string()];
+            headings.extend(cells.iter().map(|c| format!(">{}", c.policy)));
+            let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+            let mut text = Text::new(&headings);
+            for name in names {
+                let cycles = cells.iter().map(|cell| match cell.words.get(name) {
+                    Some(word) => format!("{:.0}", word.cycles_per_load),
+                    None => "-".into(),
+                });
+                text.row(std::iter::once(name.clone()).chain(cycles));
+            }
+            writeln!(out, "{text}")?;
+        }
+        Ok(())
     }
 
     fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
@@ -376,12 +427,27 @@ fn column(runs: &Runs, metric: &str) -> Vec<Option<f64>> {
         .collect()
 }
 
+/// Loads of all runs together.
+fn words(runs: &Runs) -> BTreeMap<String, Word> {
+    let mut all: BTreeMap<String, Word> = BTreeMap::new();
+    let of_runs = runs.iter().flatten().flat_map(|run| &run.words);
+    for (name, word) in of_runs.filter(|(_, word)| word.loads > 0) {
+        let sum = all.entry(name.clone()).or_default();
+        let cycles = sum.cycles_per_load * sum.loads as f64;
+        sum.loads += word.loads;
+        let cycles = cycles + word.cycles_per_load * word.loads as f64;
+        sum.cycles_per_load = cycles / sum.loads as f64;
+    }
+    all
+}
+
 fn cell(
-    args: &Args,
     point: &Point,
     policy: &str,
+    runs: &Runs,
     own: &[Option<f64>],
     base: Option<&Vec<Option<f64>>>,
+    replay: String,
 ) -> Cell {
     let values: Vec<f64> = own.iter().flatten().copied().collect();
     let summary = Summary::of(&values);
@@ -408,7 +474,13 @@ fn cell(
         effect_low: effect.map(|e| e.low),
         effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
         distinguishable: effect.is_some_and(|e| e.distinguishable()),
-        replay: replay(args, point, policy, 1),
+        kernel_share: {
+            let shares = column(runs, "kernel_share");
+            let shares: Vec<f64> = shares.into_iter().flatten().collect();
+            Summary::of(&shares).map(|s| s.median)
+        },
+        words: words(runs),
+        replay,
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `node-rto-count` (P3) | `rto_count` becomes one line per node; `overloaded` stays behind on B |
 //! | `node-cpupri` (P4) | M becomes one line per node and level |
 
+use super::core_map::Shape;
 use crate::host::Host;
 use crate::ids::{LineId, Node};
 use crate::policy::mask::mask_lines;
@@ -27,18 +28,18 @@ use crate::policy::mask::mask_lines;
 pub(super) const LEVELS: usize = 101;
 
 /// How the bitmaps of the map are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     /// One per level.
     Global,
     /// One per level and node, inverted for foreign CPUs (P4).
     Node,
-    /// A word per level and shard.
-    Shard,
+    /// As the placement core keeps them, without counts.
+    Core(Shape),
 }
 
 /// What is switched on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Switches {
     pub pad_counts: bool,
     pub reorder: bool,

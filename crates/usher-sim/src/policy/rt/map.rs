@@ -3,19 +3,19 @@
 //! must move can find the CPU of lowest priority.
 //!
 //! Three forms of one interface: the kernel's (a count and a bitmap per level), the proposal's (the
-//! bitmap split per node, stored so that the AND of all nodes is the whole), and shards
-//! ([`super::shard_map`]). The result of a search is advisory in all of them: callers check again.
+//! bitmap split per node, stored so that the AND of all nodes is the whole), and the placement core's
+//! ([`super::core_map`]). The result of a search is advisory in all of them: callers check again.
 
 use std::sync::Arc;
 
+use super::core_map::CoreMap;
 use super::layout::{Form, Layout, Switches, LEVELS};
-use super::shard_map::ShardMap;
 use crate::coherence::Access;
 use crate::cpuset::CpuSet;
 use crate::host::Host;
-use crate::ids::{Cpu, Id, LineId, Node};
+use crate::ids::{Cpu, Id, LineId, Node, WordId};
 use crate::machine::Machine;
-use crate::policy::mask::{mask_lines, Bus, SharedMask, Within, WordStats};
+use crate::policy::mask::{mask_lines, Bus, SharedMask, Within, Word};
 
 /// Level of a CPU: 0 to 100, or [`OFFLINE`].
 pub(super) type Level = u8;
@@ -33,15 +33,15 @@ pub(super) struct Find<'a> {
     pub this: Cpu,
     /// Around which CPU to look first, where the form can tell near from far.
     pub near: Cpu,
-    /// Capacity fit; a second round without it follows if nothing fits.
-    pub fit: Option<&'a dyn Fn(Cpu) -> bool>,
+    /// The capacity it takes to fit; a second round without this follows if nothing fits.
+    pub capacity: Option<u32>,
 }
 
 enum Masks {
     Global(Vec<SharedMask>),
     /// By level, then node.
     Node(Vec<Vec<SharedMask>>),
-    Shard(ShardMap),
+    Core(Box<CoreMap>),
 }
 
 /// See the module.
@@ -49,8 +49,8 @@ pub(super) struct Map {
     machine: Arc<Machine>,
     masks: Masks,
     counts: Vec<u32>,
-    count_lines: Vec<LineId>,
-    ptr_lines: Vec<LineId>,
+    count_words: Vec<Word>,
+    ptr_words: Vec<Word>,
     level_of: Vec<Level>,
 }
 
@@ -63,7 +63,6 @@ impl Map {
         layout: &Layout,
         switches: Switches,
         late: &CpuSet,
-        strict: bool,
         make: &mut impl FnMut(&str, Option<Node>) -> LineId,
     ) -> Self {
         let nr = machine.nr_cpu_numbers();
@@ -88,14 +87,14 @@ impl Map {
                 };
                 Masks::Node((0..LEVELS).map(|_| level()).collect())
             }
-            Form::Shard => Masks::Shard(ShardMap::new(machine, strict, make)),
+            Form::Core(shape) => Masks::Core(Box::new(CoreMap::new(machine, shape, make))),
         };
         Map {
             machine: Arc::clone(machine),
             masks,
             counts: vec![0; LEVELS],
-            count_lines: layout.count.clone(),
-            ptr_lines: layout.mask_ptr.clone(),
+            count_words: layout.count.iter().copied().map(Word::on).collect(),
+            ptr_words: layout.mask_ptr.iter().copied().map(Word::on).collect(),
             level_of: vec![OFFLINE; nr],
         }
     }
@@ -116,26 +115,32 @@ impl Map {
         self.level_of[cpu.0 as usize]
     }
 
-    /// Counts loads of a level's bitmap from now on, by word; per-node bitmaps share the counters of a
-    /// word, and with shards a word is a shard's.
+    /// Counts loads of a level's words from now on: its count, the pointer to its bitmap, the bitmap by word.
+    /// Bitmaps of nodes share the names of a word.
     pub fn count_words(&mut self, host: &mut Host, level: Level) {
-        let mut stats = |words: usize| -> Vec<WordStats> {
-            let name = |w| format!("cpupri_mask_l{level}_w{w}");
-            (0..words).map(|w| WordStats::new(host, &name(w))).collect()
+        let at = usize::from(level);
+        if let Masks::Core(map) = &mut self.masks {
+            map.count_words(host, level);
+            return;
+        }
+        self.count_words[at].count_as(host, &format!("cpupri_count_l{level}"));
+        self.ptr_words[at].count_as(host, &format!("cpupri_mask_ptr_l{level}"));
+        let mut names = |words: usize| -> Vec<WordId> {
+            let name = |w| host.word(&format!("cpupri_mask_l{level}_w{w}"));
+            (0..words).map(name).collect()
         };
         match &mut self.masks {
             Masks::Global(m) => {
-                let mask = &mut m[usize::from(level)];
-                mask.count_words(stats(mask.nr_words()));
+                let names = names(m[at].nr_words());
+                m[at].count_words(names);
             }
             Masks::Node(m) => {
-                let masks = &mut m[usize::from(level)];
-                let stats = stats(masks[0].nr_words());
-                masks
+                let names = names(m[at][0].nr_words());
+                m[at]
                     .iter_mut()
-                    .for_each(|mask| mask.count_words(stats.clone()));
+                    .for_each(|mask| mask.count_words(names.clone()));
             }
-            Masks::Shard(map) => map.count_words(level, stats(map.nr_shards())),
+            Masks::Core(_) => unreachable!("it has returned"),
         }
     }
 
@@ -147,17 +152,17 @@ impl Map {
         if old == new {
             return;
         }
-        if let Masks::Shard(map) = &mut self.masks {
-            map.set(bus, cpu, old, new);
+        if let Masks::Core(map) = &mut self.masks {
+            map.set(bus, cpu, new);
             return;
         }
         if new != OFFLINE {
             self.flip(bus, cpu, new, true);
-            bus.access(self.count_lines[usize::from(new)], Access::Rmw);
+            self.count_words[usize::from(new)].access(bus, Access::Rmw);
             self.counts[usize::from(new)] += 1;
         }
         if old != OFFLINE {
-            bus.access(self.count_lines[usize::from(old)], Access::Rmw);
+            self.count_words[usize::from(old)].access(bus, Access::Rmw);
             self.counts[usize::from(old)] -= 1;
             self.flip(bus, cpu, old, false);
         }
@@ -165,29 +170,34 @@ impl Map {
 
     fn flip(&mut self, bus: &mut impl Bus, cpu: Cpu, level: Level, to: bool) {
         let level = usize::from(level);
-        bus.access(self.ptr_lines[level], Access::Read);
+        self.ptr_words[level].access(bus, Access::Read);
         match &mut self.masks {
             Masks::Global(m) => m[level].assign(bus, cpu, to),
             Masks::Node(m) => {
                 m[level][self.machine.cpu(cpu).node.index()].assign(bus, cpu, to);
             }
-            Masks::Shard(_) => unreachable!("set() has returned"),
+            Masks::Core(_) => unreachable!("set() has returned"),
         }
     }
 
     /// The lowest level below `find.below` with a CPU where the task may run. With `out`, the CPUs found
-    /// there that fit; without, only whether there are any.
+    /// there that fit; without, only whether there are any. The core's map names one CPU, and unless it was
+    /// told to be strict the nearest one below the limit, at whatever level.
     pub fn find(
         &mut self,
         bus: &mut impl Bus,
         find: &Find<'_>,
         mut out: Option<&mut CpuSet>,
     ) -> bool {
-        if let Masks::Shard(map) = &mut self.masks {
-            return map.find(bus, find, out);
+        if let Masks::Core(map) = &mut self.masks {
+            let found = map.find(bus, find);
+            if let (Some(cpu), Some(out)) = (found, out) {
+                *out = CpuSet::of(cpu);
+            }
+            return found.is_some();
         }
-        let found = self.find_fitting(bus, find, out.as_deref_mut(), find.fit);
-        if found || find.fit.is_none() {
+        let found = self.find_fitting(bus, find, out.as_deref_mut(), find.capacity);
+        if found || find.capacity.is_none() {
             return found;
         }
         // Priority beats capacity: better a CPU that does not fit than none.
@@ -199,14 +209,14 @@ impl Map {
         bus: &mut impl Bus,
         find: &Find<'_>,
         mut out: Option<&mut CpuSet>,
-        fit: Option<&dyn Fn(Cpu) -> bool>,
+        capacity: Option<u32>,
     ) -> bool {
         for level in 0..usize::from(find.below) {
-            bus.access(self.count_lines[level], Access::Read);
+            self.count_words[level].access(bus, Access::Read);
             if self.counts[level] == 0 {
                 continue;
             }
-            bus.access(self.ptr_lines[level], Access::Read);
+            self.ptr_words[level].access(bus, Access::Read);
             if !self.any_at(bus, find, level) {
                 continue;
             }
@@ -215,8 +225,9 @@ impl Map {
             };
             // Read again: the level may have emptied in between.
             self.collect(bus, find, level, out);
-            if let Some(fit) = fit {
-                *out = out.iter().filter(|&c| fit(c)).collect();
+            if let Some(capacity) = capacity {
+                let fits = |&c: &Cpu| self.machine.cpu(c).capacity >= capacity;
+                *out = out.iter().filter(fits).collect();
             }
             if !out.is_empty() {
                 return true;
@@ -242,7 +253,7 @@ impl Map {
                     m[level][n].intersects(bus, set)
                 })
             }
-            Masks::Shard(_) => unreachable!("find() has returned"),
+            Masks::Core(_) => unreachable!("find() has returned"),
         }
     }
 
@@ -262,7 +273,7 @@ impl Map {
             Masks::Node(m) => m[level]
                 .iter()
                 .fold(!0, |all, mask| all & mask.read(bus, i)),
-            Masks::Shard(_) => unreachable!("find() has returned"),
+            Masks::Core(_) => unreachable!("find() has returned"),
         };
         let words = (0..words)
             .map(word)

@@ -17,7 +17,10 @@
 //! | `rt+reorder` | `reorder=true` | patch 2: `struct root_domain` in another order |
 //! | `rt+node-rto-count` | `node_rto_count=true` | patch 3: the overload count per node |
 //! | `rt+node-cpupri` | `map=node` | patch 4: the bitmaps per node, stored inverted |
-//! | `rt+shard-cpupri` | `map=shard` | usher's: plain words per shard, a summary per node |
+//! | `rt+llc-cpupri` | `map=core`, `granularity=llc` | the placement core's map, leaves of an LLC on lines of their own |
+//! | `rt+shard-cpupri` | `map=core`, `granularity=shard` | the same, leaves of a shard |
+//!
+//! Over the placement core's map ([`core_map`]) the core itself decides whom to preempt.
 //!
 //! `overloaded_reads` says who looks at `rd->overloaded`: as `add_nr_running()` has it, a task that joins as
 //! the second of its CPU (`second`), or every task that joins or leaves (`always`), which is how the
@@ -27,23 +30,27 @@
 //! throttling of real-time tasks, deadline tasks, and tasks that disable migration.
 
 mod below;
+mod core_map;
 mod layout;
 mod map;
 mod overload;
 mod push_pull;
 mod queue;
-mod shard_map;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+use usher_core::Granularity;
+
 use self::below::Below;
+use self::core_map::Shape;
 use self::layout::{Form, Layout, Switches, LEVELS};
 use self::map::{Level, Map};
 use self::overload::Overload;
 use self::queue::{Queued, RtQueue};
+use super::mask::Word;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
 use crate::cpuset::CpuSet;
@@ -143,7 +150,6 @@ struct Stats {
 struct Options {
     switches: Switches,
     late_cpus: u64,
-    strict: bool,
     word_stats: bool,
     /// `rd->overloaded` is looked at by every task that joins or leaves, not only by a CPU's second.
     overloaded_always: bool,
@@ -165,10 +171,35 @@ pub struct Rt {
 struct Shared {
     map: Map,
     overload: Overload,
-    overloaded_line: LineId,
+    overloaded_word: Word,
     /// `rd->overloaded`: some CPU has more than one task.
     overloaded: bool,
     asymmetric: bool,
+}
+
+/// Which map, and of the core's the layout.
+fn form(params: &mut Params, preset: Form) -> Result<Form, SimError> {
+    let (name, granularity) = match preset {
+        Form::Global => ("global", Granularity::Shard),
+        Form::Node => ("node", Granularity::Shard),
+        Form::Core(shape) => ("core", shape.granularity),
+    };
+    Ok(
+        match params.choice("map", name, &["global", "node", "core"])? {
+            "node" => Form::Node,
+            "core" => {
+                let names = Granularity::ALL.iter().map(|g| g.as_str());
+                let names: Vec<&str> = names.collect();
+                let granularity = params.choice("granularity", granularity.as_str(), &names)?;
+                Form::Core(Shape {
+                    granularity: granularity.parse().expect("one of the names given"),
+                    shard_width: params.u64("shard_width", 64, 1..=64)? as u32,
+                    strict: params.bool("strict", false)?,
+                })
+            }
+            _ => Form::Global,
+        },
+    )
 }
 
 /// Makes a variant; `name` is what it was asked for by, `preset` its switches.
@@ -177,25 +208,15 @@ fn build_with(
     name: &str,
     preset: Switches,
 ) -> Result<Box<dyn Policy>, SimError> {
-    let form = match preset.form {
-        Form::Global => "global",
-        Form::Node => "node",
-        Form::Shard => "shard",
-    };
     let switches = Switches {
         pad_counts: params.bool("pad_counts", preset.pad_counts)?,
         reorder: params.bool("reorder", preset.reorder)?,
         node_rto_count: params.bool("node_rto_count", preset.node_rto_count)?,
-        form: match params.choice("map", form, &["global", "node", "shard"])? {
-            "node" => Form::Node,
-            "shard" => Form::Shard,
-            _ => Form::Global,
-        },
+        form: form(params, preset.form)?,
     };
     let options = Options {
         switches,
         late_cpus: params.u64("late_cpus", 0, 0..=usher_topo::MAX_CPUS as u64)?,
-        strict: params.bool("strict", false)?,
         word_stats: params.bool("word_stats", true)?,
         overloaded_always: params.choice("overloaded_reads", "second", &["second", "always"])?
             == "always",
@@ -210,6 +231,17 @@ fn build_with(
         stats: Stats::default(),
         level_seen: [false; LEVELS],
     }))
+}
+
+const fn over_core(granularity: Granularity) -> Switches {
+    Switches {
+        form: Form::Core(Shape {
+            granularity,
+            shard_width: 64,
+            strict: false,
+        }),
+        ..Switches::BASELINE
+    }
 }
 
 /// Names and switches of the variants.
@@ -243,13 +275,8 @@ const VARIANTS: &[(&str, Switches)] = &[
             ..Switches::BASELINE
         },
     ),
-    (
-        "rt+shard-cpupri",
-        Switches {
-            form: Form::Shard,
-            ..Switches::BASELINE
-        },
-    ),
+    ("rt+llc-cpupri", over_core(Granularity::Llc)),
+    ("rt+shard-cpupri", over_core(Granularity::Shard)),
 ];
 
 /// Makes the variant of this name.
@@ -318,9 +345,9 @@ impl Rt {
             return;
         }
         let shared = self.shared.as_mut().expect("attach comes first");
-        host.access(shared.overloaded_line, Access::Read);
+        shared.overloaded_word.access(host, Access::Read);
         if nr == 1 && !shared.overloaded {
-            host.access(shared.overloaded_line, Access::Write);
+            shared.overloaded_word.access(host, Access::Write);
             shared.overloaded = true;
         }
     }
@@ -403,7 +430,7 @@ impl Rt {
             return Some(task);
         }
         let shared = self.shared.as_mut().expect("attach comes first");
-        host.access(shared.overloaded_line, Access::Read);
+        shared.overloaded_word.access(host, Access::Read);
         if !shared.overloaded {
             return None;
         }
@@ -411,7 +438,7 @@ impl Rt {
         if found.is_none() {
             // A scan of the whole machine found nobody with two tasks.
             let shared = self.shared.as_mut().expect("attach comes first");
-            host.access(shared.overloaded_line, Access::Write);
+            shared.overloaded_word.access(host, Access::Write);
             shared.overloaded = false;
         }
         found
@@ -515,16 +542,21 @@ impl Policy for Rt {
         let late = self.options.late_cpus as usize;
         let first_late = machine.cpus().len().saturating_sub(late);
         let late: CpuSet = machine.cpus()[first_late..].iter().copied().collect();
-        let strict = self.options.strict;
         let mut make = |class: &str, home| {
             let class = host.line_class(class);
             host.new_line(class, home)
         };
-        let map = Map::new(&machine, &layout, switches, &late, strict, &mut make);
+        let map = Map::new(&machine, &layout, switches, &late, &mut make);
+        let mut overload = Overload::new(&machine, &layout);
+        let mut overloaded_word = Word::on(layout.overloaded);
+        if self.options.word_stats {
+            overload.count_loads(host);
+            overloaded_word.count_as(host, "rd_overloaded");
+        }
         self.shared = Some(Shared {
             map,
-            overload: Overload::new(&machine, &layout),
-            overloaded_line: layout.overloaded,
+            overload,
+            overloaded_word,
             overloaded: false,
             asymmetric: machine.topo().tiers().len() > 1,
         });
@@ -640,8 +672,8 @@ impl Policy for Rt {
         }
         // Its level goes down, and it may be somebody else's turn to run here.
         if self.options.overloaded_always {
-            let line = self.shared().overloaded_line;
-            host.access(line, Access::Read);
+            let word = self.shared().overloaded_word;
+            word.access(host, Access::Read);
         }
         self.publish_level(host, cpu);
         if self.rq(cpu).top() < prio {

@@ -11,19 +11,22 @@ use std::sync::Arc;
 
 use super::layout::Layout;
 use crate::coherence::Access;
-use crate::ids::{Cpu, Id, LineId};
+use crate::host::Host;
+use crate::ids::{Cpu, Id};
 use crate::machine::Machine;
-use crate::policy::mask::{Bus, SharedMask, Within};
+use crate::policy::mask::{Bus, SharedMask, Within, Word};
 
 /// The pull side of the root domain.
 pub(super) struct Overload {
     machine: Arc<Machine>,
     mask: SharedMask,
-    mask_ptr: LineId,
-    rto: LineId,
+    mask_ptr: Word,
+    next_word: Word,
+    start_word: Word,
+    lock_word: Word,
     /// One for all, or one per node.
     counts: Vec<u32>,
-    count_lines: Vec<LineId>,
+    count_words: Vec<Word>,
     loop_next: u32,
     loop_served: u32,
     /// Where the round is; `None` between rounds.
@@ -35,13 +38,29 @@ impl Overload {
         Overload {
             machine: Arc::clone(machine),
             mask: SharedMask::new(machine.nr_cpu_numbers(), layout.rto_mask.clone()),
-            mask_ptr: layout.rto_mask_ptr,
-            rto: layout.rto,
+            mask_ptr: Word::on(layout.rto_mask_ptr),
+            next_word: Word::on(layout.rto),
+            start_word: Word::on(layout.rto),
+            lock_word: Word::on(layout.rto),
             counts: vec![0; layout.rto_count.len()],
-            count_lines: layout.rto_count.clone(),
+            count_words: layout.rto_count.iter().copied().map(Word::on).collect(),
             loop_next: 0,
             loop_served: 0,
             at: None,
+        }
+    }
+
+    /// Counts loads by word from now on; counts of nodes share a name.
+    pub fn count_loads(&mut self, host: &mut Host) {
+        let words = (0..self.mask.nr_words()).map(|w| host.word(&format!("rto_mask_w{w}")));
+        let words = words.collect();
+        self.mask.count_words(words);
+        self.mask_ptr.count_as(host, "rto_mask_ptr");
+        self.next_word.count_as(host, "rto_loop_next");
+        self.start_word.count_as(host, "rto_loop_start");
+        self.lock_word.count_as(host, "rto_lock");
+        for word in &mut self.count_words {
+            word.count_as(host, "rto_count");
         }
     }
 
@@ -54,19 +73,19 @@ impl Overload {
 
     /// `rt_set_overload()`: the bit, then the count.
     pub fn set(&mut self, bus: &mut impl Bus, cpu: Cpu) {
-        bus.access(self.mask_ptr, Access::Read);
+        self.mask_ptr.access(bus, Access::Read);
         self.mask.assign(bus, cpu, true);
         let slot = self.slot(cpu);
-        bus.access(self.count_lines[slot], Access::Rmw);
+        self.count_words[slot].access(bus, Access::Rmw);
         self.counts[slot] += 1;
     }
 
     /// `rt_clear_overload()`: the count, then the bit.
     pub fn clear(&mut self, bus: &mut impl Bus, cpu: Cpu) {
         let slot = self.slot(cpu);
-        bus.access(self.count_lines[slot], Access::Rmw);
+        self.count_words[slot].access(bus, Access::Rmw);
         self.counts[slot] -= 1;
-        bus.access(self.mask_ptr, Access::Read);
+        self.mask_ptr.access(bus, Access::Read);
         self.mask.assign(bus, cpu, false);
     }
 
@@ -76,7 +95,7 @@ impl Overload {
         let (start, nr) = (self.slot(this), self.counts.len());
         let mut sum = 0;
         for slot in (0..nr).map(|i| (start + i) % nr) {
-            bus.access(self.count_lines[slot], Access::Read);
+            self.count_words[slot].access(bus, Access::Read);
             sum += self.counts[slot];
             if sum > 1 {
                 break;
@@ -90,7 +109,7 @@ impl Overload {
         match self.overloaded(bus, this) {
             0 => false,
             1 => {
-                bus.access(self.mask_ptr, Access::Read);
+                self.mask_ptr.access(bus, Access::Read);
                 !self.mask.test(bus, this)
             }
             _ => true,
@@ -99,25 +118,25 @@ impl Overload {
 
     /// `tell_cpu_to_push()`: asks for a round; who has to be interrupted if this starts it.
     pub fn ask(&mut self, bus: &mut impl Bus) -> Option<Cpu> {
-        bus.access(self.rto, Access::Rmw);
+        self.next_word.access(bus, Access::Rmw);
         self.loop_next = self.loop_next.wrapping_add(1);
         // The compare-and-swap of rto_loop_start, which lets one CPU at a time in here. Callbacks do not
         // interleave, so it always succeeds.
-        bus.access(self.rto, Access::Rmw);
-        bus.access(self.rto, Access::Rmw); // rto_lock
+        self.start_word.access(bus, Access::Rmw);
+        self.lock_word.access(bus, Access::Rmw);
         let target = match self.at {
             Some(_) => None,
             None => self.next(bus),
         };
-        bus.access(self.rto, Access::Write); // unlock, and rto_loop_start = 0
+        self.lock_word.access(bus, Access::Write); // unlock, and rto_loop_start = 0
         target
     }
 
     /// The interrupt has done its work on one CPU: who is next.
     pub fn go_on(&mut self, bus: &mut impl Bus) -> Option<Cpu> {
-        bus.access(self.rto, Access::Rmw); // rto_lock
+        self.lock_word.access(bus, Access::Rmw);
         let target = self.next(bus);
-        bus.access(self.rto, Access::Write);
+        self.lock_word.access(bus, Access::Write);
         target
     }
 
@@ -125,13 +144,13 @@ impl Overload {
     /// if there were new requests.
     fn next(&mut self, bus: &mut impl Bus) -> Option<Cpu> {
         loop {
-            bus.access(self.mask_ptr, Access::Read);
+            self.mask_ptr.access(bus, Access::Read);
             let from = self.at.map_or(0, |c| c.0 + 1);
             self.at = self.next_in_mask(bus, from);
             if self.at.is_some() {
                 return self.at;
             }
-            bus.access(self.rto, Access::Read);
+            self.next_word.access(bus, Access::Read);
             if self.loop_served == self.loop_next {
                 return None;
             }

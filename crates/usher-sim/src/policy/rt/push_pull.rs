@@ -23,7 +23,6 @@ impl Rt {
         let prio = host.task(task).class().rt_prio();
         let machine = Arc::clone(host.machine());
         let strongest = machine.topo().tiers().first().map_or(0, |t| t.capacity);
-        let fit = |c: Cpu| machine.cpu(c).capacity >= strongest;
         let asymmetric = self.shared().asymmetric;
         let this = host.this_cpu();
         let find = Find {
@@ -31,7 +30,7 @@ impl Rt {
             below: prio,
             this,
             near: home,
-            fit: asymmetric.then_some(&fit as &dyn Fn(Cpu) -> bool),
+            capacity: asymmetric.then_some(strongest),
         };
         let mut out = CpuSet::new();
         if !self.shared().map.find(host, &find, Some(&mut out)) {
@@ -153,7 +152,7 @@ impl Rt {
             below: host.task(task).class().rt_prio(),
             this: host.this_cpu(),
             near: host.task(task).cpu(),
-            fit: None,
+            capacity: None,
         };
         self.shared().map.find(host, &find, None)
     }
