@@ -237,6 +237,7 @@ fn case(name: &str) -> Option<(Run, Metric)> {
 /// Costs that are not times, or whose effect is the other way round or a matter of threshold; the tests
 /// named do it.
 const ELSEWHERE: &[&str] = &[
+    "cpu.clock_mhz",             // cpupri: cycles_are_those_of_the_clock
     "tick.tick_skew",            // ticks_can_be_spread
     "line.line_remote_slit",     // coherence: remote_cost_follows_the_slit_distance
     "cache.l2_kib",              // larger_caches_help

@@ -39,6 +39,10 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     make,
 };
 
+/// What every thread does at a time is known only by its effect: the posting has a fifth of all cycles in the kernel
+/// before its patches. Work of 0.2 to 2 ms, with these proportions, leaves 0.6 % there; a quarter of it, 20 %.
+const CALIBRATED: &str = "calibrated: 20 % of the time in the kernel, as posted for the baseline";
+
 const FIGURES: &[Figure] = &[
     count(
         "instances",
@@ -77,45 +81,45 @@ const FIGURES: &[Figure] = &[
     ),
     time(
         "decode_low",
-        200 * US,
+        50 * US,
         "least CPU time of a decoder's slice",
-        "assumed: 0.2-2 ms",
+        CALIBRATED,
     ),
     time(
         "decode_high",
-        1_000 * US,
+        250 * US,
         "greatest CPU time of a decoder's slice",
-        "assumed: 0.2-2 ms",
+        CALIBRATED,
     ),
     time(
         "encode_low",
-        400 * US,
+        100 * US,
         "least CPU time of an encoder's slice",
-        "assumed: 0.2-2 ms",
+        CALIBRATED,
     ),
     time(
         "encode_high",
-        2_000 * US,
+        500 * US,
         "greatest CPU time of an encoder's slice",
-        "assumed: 0.2-2 ms",
+        CALIBRATED,
     ),
     time(
         "read",
-        200 * US,
+        50 * US,
         "mean CPU time of the reader per frame",
-        "assumed",
+        CALIBRATED,
     ),
     time(
         "filter",
-        800 * US,
+        200 * US,
         "mean CPU time of the filter per frame",
-        "assumed",
+        CALIBRATED,
     ),
     time(
         "write",
-        200 * US,
+        50 * US,
         "mean CPU time of the writer per frame",
-        "assumed",
+        CALIBRATED,
     ),
     count(
         "depth",

@@ -274,7 +274,7 @@ fn priority_beats_fit() {
         let allowed: CpuSet = (0..5).map(Cpu).collect();
         let strongest = rig.machine.cpu(Cpu(0)).capacity;
         assert!(rig.machine.cpu(Cpu(2)).capacity < strongest);
-        let mut expect = |rig: &mut Rig, expected: &[u32]| {
+        let expect = |rig: &mut Rig, expected: &[u32]| {
             let near = Cpu(2);
             let find = Find {
                 allowed: &allowed,

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The CPU priority map under real-time load: what the four published patches and the core's own map come to.
+//! docs/FIDELITY.md says which of the published figures are not met, and why.
+
+use std::sync::Arc;
+
+use usher_sim::case::{self, Case};
+use usher_sim::params::Params;
+use usher_sim::{Options, Report};
+use usher_topo::Source;
+
+fn report(machine: &str, costs: &[&str], workload: &str, pairs: &[&str], policy: &str) -> Report {
+    let params = |pairs: &[&str]| Params::parse(pairs.iter().copied()).expect("legal pairs");
+    let source = Source::Machine(machine.into());
+    let (policy, policy_params) = case::parse_policy(policy).expect("a legal policy");
+    let case = Case {
+        machine: Arc::new(case::machine(&source, &params(costs)).expect("it ships")),
+        workload: workload.into(),
+        workload_params: params(pairs),
+        policy,
+        policy_params,
+    };
+    let options = Options {
+        checks: false,
+        ..Options::default()
+    };
+    case.run(1, options, |_| true).expect("it runs")
+}
+
+fn ffmpeg(policy: &str) -> Report {
+    let short = ["warmup=20ms", "runtime=50ms"];
+    report("hcc-2s-480", &[], "ffmpeg-rt", &short, policy)
+}
+
+/// Cycles per load, and all cycles, of words with a name that begins so.
+fn cycles(report: &Report, words: &str) -> (f64, f64) {
+    let of = report
+        .words
+        .iter()
+        .filter(|(name, _)| name.starts_with(words));
+    let (loads, all) = of.fold((0, 0.0), |(loads, all), (_, word)| {
+        let cycles = word.cycles_per_load * word.loads as f64;
+        (loads + word.loads, all + cycles)
+    });
+    assert!(loads > 0, "nobody loads {words}");
+    (all / loads as f64, all)
+}
+
+// Goal: the four patches rank on the transcoders as published, the padding far ahead, the bitmaps per node last, and
+// the kernel's share of the baseline is the one that the work was calibrated to.
+// Method: frames per second of a short run each. (Published: +11.0, +5.0, +4.0 and +3.8 %. The second and the third
+// are closer to each other than a short run tells.)
+#[test]
+fn patches_rank_as_published_on_transcoders() {
+    let base = ffmpeg("rt");
+    let share = base.metrics["kernel_share"];
+    assert!((0.12..0.28).contains(&share), "kernel share {share}");
+    let frames = |report: &Report| report.metrics["frames_per_s"];
+    let gain = |policy: &str| frames(&ffmpeg(policy)) / frames(&base) - 1.0;
+    let [pad, reorder, count, node] = [
+        "rt+pad-counts",
+        "rt+reorder",
+        "rt+node-rto-count",
+        "rt+node-cpupri",
+    ]
+    .map(gain);
+    let all = format!("{pad:.3} {reorder:.3} {count:.3} {node:.3}");
+    assert!(pad > reorder.max(count) + 0.02, "{all}");
+    assert!(reorder.min(count) > node + 0.01, "{all}");
+}
+
+// Goal: a bitmap's lines are cheaper by 2 times in shards than per node as proposed, and by 3 times than the
+// kernel's; and the whole of it pays in frames.
+// Method: cycles per load of level 99, which every wakeup enters and every sleep leaves.
+#[test]
+fn shards_make_the_maps_lines_cheap() {
+    let [global, node, shard] = ["rt", "rt+node-cpupri", "rt+shard-cpupri"].map(ffmpeg);
+    let of = |report: &Report| cycles(report, "cpupri_mask_l99").0;
+    let all = [of(&global), of(&node), of(&shard)];
+    assert!(all[0] > all[1], "{all:?}");
+    assert!(all[1] > 2.0 * all[2], "{all:?}");
+    assert!(all[0] > 3.0 * all[2], "{all:?}");
+    let frames = |report: &Report| report.metrics["frames_per_s"];
+    assert!(frames(&shard) > 1.1 * frames(&global).max(frames(&node)));
+}
+
+// Goal: where a socket has many LLCs, a level set and cleared per switch costs a fifth with lines per LLC, and no line
+// of the map leaves its LLC.
+// Method: a real-time task per CPU that sleeps 1 ms, after the common start has blurred; all cycles on words of the map per sleep, and transfers of its
+// lines by distance.
+#[test]
+fn lines_per_llc_stay_in_their_llc() {
+    let run = |policy| {
+        let short = ["sleep=1ms", "warmup=50ms", "runtime=20ms"];
+        report("zen3-2s", &[], "stress-ng-cyclic", &short, policy)
+    };
+    let (global, llc) = (run("rt"), run("rt+llc-cpupri"));
+    let per_op = |r: &Report| cycles(r, "cpupri_").1 / r.metrics["bogo_ops"];
+    let (dear, cheap) = (per_op(&global), per_op(&llc));
+    assert!(dear >= 5.0 * cheap, "{dear} and {cheap} cycles per sleep");
+    let far = |r: &Report| -> u64 {
+        let lines = r
+            .lines
+            .iter()
+            .filter(|(class, _)| class.starts_with("cpupri"));
+        lines
+            .map(|(_, l)| l.transfers["node"] + l.transfers["remote"])
+            .sum()
+    };
+    assert_eq!(far(&llc), 0);
+    assert!(far(&global) as f64 > global.metrics["bogo_ops"]);
+}
+
+// Goal: on sleepers the padding comes before the reordering and the bitmaps per node come last, as published. (There
+// the overload count per node comes first; here it does not, see docs/FIDELITY.md.)
+// Method: sleeps per second of a short run each.
+#[test]
+fn bitmaps_per_node_come_last_on_sleepers() {
+    let run = |policy| {
+        let short = ["warmup=20ms", "runtime=20ms"];
+        report("hcc-2s-480", &[], "stress-ng-cyclic", &short, policy).metrics["bogo_ops_per_s"]
+    };
+    let [base, pad, reorder, count, node] = [
+        "rt",
+        "rt+pad-counts",
+        "rt+reorder",
+        "rt+node-rto-count",
+        "rt+node-cpupri",
+    ]
+    .map(run);
+    let all = [base, pad, reorder, count, node];
+    assert!(
+        pad > reorder && reorder > node && count > node && node > base,
+        "{all:?}"
+    );
+}
+
+// Goal: cycles are times in units of the clock, and the clock changes nothing else.
+// Method: the same run at two clocks.
+#[test]
+fn cycles_are_those_of_the_clock() {
+    let run = |clock: &str| {
+        let pairs = ["instances=16", "warmup=0ms", "runtime=2ms"];
+        report("zen3-2s", &[clock], "stress-ng-cyclic", &pairs, "rt")
+    };
+    let (slow, fast) = (run("cpu.clock_mhz=1000"), run("cpu.clock_mhz=3000"));
+    assert_eq!(slow.log_hash, fast.log_hash);
+    assert!(!slow.words.is_empty());
+    for (name, word) in &slow.words {
+        let other = &fast.words[name];
+        assert_eq!(
+            (word.loads, word.load_ns_mean),
+            (other.loads, other.load_ns_mean)
+        );
+        assert!((word.cycles_per_load - word.load_ns_mean).abs() < 1e-9);
+        assert!((other.cycles_per_load - 3.0 * word.cycles_per_load).abs() < 1e-6);
+    }
+}
