@@ -11,6 +11,8 @@
 
 #[path = "../benches/common/mod.rs"]
 mod common;
+#[path = "../benches/common/contended.rs"]
+mod contended_levels;
 #[path = "../benches/common/levels.rs"]
 mod levels;
 #[path = "../benches/common/steps.rs"]
@@ -23,7 +25,7 @@ use usher_core::bench::{Lines, Loop};
 use usher_core::{Granularity, Hints, Reason, Wake};
 use usher_topo::Cid;
 
-use common::{Stage, LOADS, MACHINES};
+use common::{low, Stage, LOADS, MACHINES};
 
 const PASSES: usize = 5;
 const TURNS: usize = 101;
@@ -39,13 +41,6 @@ fn time(run: &mut Run, rounds: u64) -> f64 {
     let start = Instant::now();
     black_box(run(rounds));
     start.elapsed().as_nanos() as f64 / rounds as f64
-}
-
-/// The figure below which a tenth of them are.
-fn low(of: impl Iterator<Item = f64>) -> f64 {
-    let mut of: Vec<f64> = of.collect();
-    of.sort_by(f64::total_cmp);
-    of[of.len() / 10]
 }
 
 /// Lets the loops take turns; the time of each. Lowers what `best` knows of them.
@@ -326,7 +321,7 @@ fn main() {
     capacity(&mut targets);
     contended();
     levels::alone(&mut targets);
-    levels::contended();
+    contended_levels::print();
     println!("\n{:<52} {:>6} {:>7}", "target", "worst", "at most");
     let (mut met, mut all) = (0, 0);
     for Target { what, worst, limit } in &targets {

@@ -73,3 +73,20 @@ u64 usher_bench_proposal_find(struct usher_masks *m, const struct usher_bench_pl
 		sum += (u64)usher_masks_find(m, m->node[p->from[i & p->mask]], allowed, below, &out);
 	return sum + out.word[0];
 }
+
+/* As usher_bench_level_both(), for threads that share the masks: each has CPUs of its own. */
+u64 usher_bench_proposal_both(struct usher_masks *m, const struct usher_bench_places *p,
+			      const struct usher_set *allowed, u32 low, u32 high, u64 rounds)
+{
+	struct usher_set out = { 0 };
+	u64 sum = 0, i;
+
+	for (i = 0; i < rounds; i++) {
+		u32 cid = p->from[i & p->mask];
+		u32 level = m->level[cid] == low + 1 ? high : low;
+
+		usher_masks_set(m, cid, level);
+		sum += (u64)usher_masks_find(m, m->node[cid], allowed, high, &out);
+	}
+	return sum + out.word[0];
+}

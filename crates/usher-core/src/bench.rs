@@ -94,6 +94,14 @@ extern "C" {
         below: u32,
         rounds: u64,
     ) -> u64;
+    fn usher_bench_proposal_both(
+        m: *mut CMasks,
+        places: *const CPlaces,
+        allowed: *const u64,
+        low: u32,
+        high: u32,
+        rounds: u64,
+    ) -> u64;
     fn usher_bench_masks(
         words: *mut u64,
         nr: u32,
@@ -379,5 +387,62 @@ impl ComplementMasks {
         let (allowed, below) = (allowed.as_ptr(), below.get());
         // SAFETY: as in set_levels().
         unsafe { usher_bench_proposal_find(self.as_ptr(), &places.to_c(), allowed, below, rounds) }
+    }
+}
+
+/// A thread's part of the proposal's form: the CPUs whose levels it changes.
+pub struct MasksLoop<'a> {
+    masks: *mut CMasks,
+    nr_cids: usize,
+    levels: std::ops::Range<u32>,
+    whole: PhantomData<&'a mut ComplementMasks>,
+}
+
+// SAFETY: loops of one map touch what they share by atomics only, and no two have the same CPUs.
+unsafe impl Send for MasksLoop<'_> {}
+
+impl MasksLoop<'_> {
+    /// As [`Loop::set_and_find`]; searches look for the lowest level.
+    ///
+    /// # Panics
+    /// A place is not one of this loop's CPUs.
+    pub fn set_and_find(
+        &mut self,
+        places: &Places,
+        allowed: &CidSet,
+        [low, high]: [Level; 2],
+        rounds: u64,
+    ) -> u64 {
+        places.check(self.nr_cids);
+        assert!(places.0.iter().all(|cid| self.levels.contains(cid)));
+        let (allowed, low, high) = (allowed.as_ptr(), low.get(), high.get());
+        // SAFETY: the masks are whole, the places exist and are nobody else's.
+        unsafe { usher_bench_proposal_both(self.masks, &places.to_c(), allowed, low, high, rounds) }
+    }
+}
+
+impl ComplementMasks {
+    /// A loop for each of these CPUs, for its own and those up to the next loop's.
+    ///
+    /// # Panics
+    /// A CPU occurs twice or does not exist.
+    pub fn split_all(&mut self, by: &[Cid]) -> Vec<MasksLoop<'_>> {
+        let (nr_cids, masks) = (self.nr_cids(), self.as_ptr());
+        for (index, cid) in by.iter().enumerate() {
+            assert!(!by[..index].contains(cid) && (cid.0 as usize) < nr_cids);
+        }
+        let each = by.iter().map(|cid| {
+            let behind = by
+                .iter()
+                .map(|other| other.0)
+                .filter(|&other| other > cid.0);
+            MasksLoop {
+                masks,
+                nr_cids,
+                levels: cid.0..behind.min().unwrap_or(nr_cids as u32),
+                whole: PhantomData,
+            }
+        });
+        each.collect()
     }
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The CPU priority map among bare atomics and the proposal's form of it, for the ratios.
 
-use std::time::Duration;
-
 use usher_core::bench::{Lines, Loop};
 use usher_core::{CidSet, ComplementMasks, Core, Granularity, Tables};
 use usher_topo::{Cid, Topology};
 
 use crate::common::{self, Victim, MACHINES};
-use crate::{alternate, low, Run, Target, PASSES};
+use crate::{alternate, Run, Target, PASSES};
 
 /// Of one machine: the unit, then changes of level and searches; of the proposal's form, too.
 const HEAD: [&str; 11] = [
@@ -129,51 +127,4 @@ pub fn alone(targets: &mut Vec<Target>) {
         large[4] / small[4],
         Some(1.5),
     );
-}
-
-/// Threads that change levels and search at the same time, each in a shard of its own, in its own node if there are
-/// so many, and all in one shard.
-pub fn contended() {
-    const ROUNDS: u64 = 200_000;
-    const TURNS: usize = 15;
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("\nthreads that change levels and search, ns per change and search");
-    println!(
-        "{:>7} {:<7} {:>9} {:>9} {:>9}",
-        "threads", "lines", "one shard", "own shard", "own node"
-    );
-    let topo = common::topology("numa:4 l3:4 core:8 pu:2");
-    for threads in [2u32, 4, 8, 16].into_iter().filter(|&n| n as usize <= cpus) {
-        for &granularity in Granularity::ALL {
-            // Where each thread's CPUs start, and how many it has.
-            let one_shard = |i: u32| i * (16 / threads);
-            let own_shard = |i: u32| i * 16;
-            let own_node = |i: u32| i % 4 * 64 + i / 4 * 16;
-            let places: [(&dyn Fn(u32) -> u32, u32); 3] =
-                [(&one_shard, 16 / threads), (&own_shard, 8), (&own_node, 8)];
-            let figures = places.map(|(start, width)| {
-                let mut by: Vec<Cid> = (0..threads).map(|i| Cid(start(i))).collect();
-                by.sort_unstable();
-                let times = (0..TURNS).map(|_| {
-                    let mut core = common::core_with_levels(&topo, granularity, Victim::None);
-                    let loops = Loop::split_all(&mut core, &by);
-                    let runs = loops.into_iter().zip(&by).map(|(mut one, by)| {
-                        let places = common::places(by.0, width);
-                        let run = move |n| one.set_and_find(&places, common::levels(), n);
-                        Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
-                    });
-                    let time: Duration = common::all(ROUNDS, runs.collect());
-                    time.as_nanos() as f64 / ROUNDS as f64
-                });
-                low(times)
-            });
-            println!(
-                "{threads:>7} {:<7} {:>9.1} {:>9.1} {:>9.1}",
-                granularity.as_str(),
-                figures[0],
-                figures[1],
-                figures[2]
-            );
-        }
-    }
 }

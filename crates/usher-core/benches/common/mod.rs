@@ -47,6 +47,13 @@ pub fn core_with_idle(idle: Range<u32>, step: usize) -> Core {
     core
 }
 
+/// The figure below which a tenth of them are.
+pub fn low(of: impl Iterator<Item = f64>) -> f64 {
+    let mut of: Vec<f64> = of.collect();
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 10]
+}
+
 /// Both loops run so many rounds at the same time, each in a thread; the time of the slower one.
 pub fn both(rounds: u64, loops: [&mut (dyn FnMut(u64) -> u64 + Send); 2]) -> Duration {
     let barrier = Barrier::new(2);
