@@ -7,7 +7,6 @@
 //! ```
 
 #[path = "../benches/common/mod.rs"]
-#[allow(dead_code, reason = "the benches share it")]
 mod common;
 #[path = "../benches/common/contended.rs"]
 mod contended;

@@ -21,7 +21,7 @@ use crate::error::Result;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The report's metrics, and of each class of shared cache lines `lines.CLASS.load_ns_mean` and
-    /// `lines.CLASS.write_ns_mean`.
+    /// `lines.CLASS.write_ns_mean`, of its words `words.NAME.cycles_per_load`.
     pub metrics: BTreeMap<String, f64>,
     /// What the models leave out.
     pub limits: Vec<String>,

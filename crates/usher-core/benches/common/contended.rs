@@ -93,7 +93,7 @@ pub fn print() {
     let mut threads: Vec<u32> = [2, 4, 8, 16].into_iter().filter(|&n| n <= most).collect();
     if threads
         .last()
-        .is_some_and(|&last| last < most && most % 2 == 0)
+        .is_some_and(|&last| last < most && most.is_multiple_of(2))
     {
         threads.push(most);
     }
