@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The classes of tasks: what the core is told of a task to judge it by, and the CPU that a woken one
- * preempts. How long a task runs between two sleeps is kept in its storage, from birth on.
+ * preempts. How long a task runs between two sleeps is kept in its storage. All this begins when the first task
+ * wakes that has the weight to be latency-critical: until then nobody preempts, and nobody pays for it.
  */
 #ifndef USHER_CLASS_BPF_H
 #define USHER_CLASS_BPF_H
@@ -16,20 +17,11 @@ struct {
 	__type(value, struct usher_burst);
 } usher_bursts SEC(".maps");
 
+u32 usher_urgent; /* 1: somebody woke who has the weight to be latency-critical */
+
 static __always_inline bool preempting(void)
 {
-	return !usher_no_preempt && usher_idle_mode == USHER_IDLE_USHER;
-}
-
-static __always_inline void burst_begin(struct usher __arena *u, struct task_struct *p)
-{
-	struct usher_burst *b;
-
-	if (!preempting())
-		return;
-	b = bpf_task_storage_get(&usher_bursts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (b)
-		usher_burst_born(u, b);
+	return usher_urgent;
 }
 
 /*
@@ -53,31 +45,41 @@ static __always_inline u32 weight_of(struct task_struct *p)
 
 static __always_inline u32 class_of(struct usher __arena *u, struct task_struct *p)
 {
-	struct usher_burst *b = bpf_task_storage_get(&usher_bursts, p, 0, 0);
+	struct usher_burst *b = bpf_task_storage_get(&usher_bursts, p, 0, 0), burst;
 
-	if (!b)
-		return USHER_NORMAL;
-	return usher_class(u, b, weight_of(p), p->policy == USHER_SCHED_BATCH || p->policy == USHER_SCHED_IDLE);
+	if (b)
+		burst = *b;
+	else
+		usher_burst_born(u, &burst);
+	return usher_class(u, &burst, weight_of(p), p->policy == USHER_SCHED_BATCH || p->policy == USHER_SCHED_IDLE);
 }
 
 /* It ran, and sleeps unless it is still runnable. */
-static __always_inline void burst_end(struct task_struct *p, u64 ran_ns, bool runnable)
+static __always_inline void burst_end(struct usher __arena *u, struct task_struct *p, u64 ran_ns, bool runnable)
 {
 	struct usher_burst *b;
 
 	if (!preempting())
 		return;
-	b = bpf_task_storage_get(&usher_bursts, p, 0, 0);
-	if (b)
-		usher_burst_ran(b, ran_ns, !runnable);
+	b = bpf_task_storage_get(&usher_bursts, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!b)
+		return; /* no memory: it counts as newborn */
+	if (!b->ns && !b->average_ns)
+		usher_burst_born(u, b);
+	usher_burst_ran(b, ran_ns, !runnable);
 }
 
 /* The CPU that a woken task is to take, as a cid, or negative. */
 static __always_inline s32 preempted_for(struct usher __arena *u, struct task_struct *p,
 					 const struct usher_query *q, u64 enq_flags)
 {
-	if (!preempting() || !(enq_flags & SCX_ENQ_WAKEUP))
+	if (usher_no_preempt || usher_idle_mode != USHER_IDLE_USHER || !(enq_flags & SCX_ENQ_WAKEUP) ||
+	    weight_of(p) < USHER_WEIGHT_URGENT)
 		return USHER_NONE_LOWER;
+	if (!usher_urgent) {
+		usher_urgent = 1;
+		return USHER_NONE_LOWER;
+	}
 	return usher_preempt(u, q, class_of(u, p));
 }
 

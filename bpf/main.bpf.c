@@ -398,7 +398,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	cid = cid_of(u, cpu);
 	charge(u, p, cid);
 	load_stop(u, p, cid, runnable);
-	burst_end(p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
+	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
@@ -494,7 +494,6 @@ void BPF_STRUCT_OPS(usher_set_cpumask, struct task_struct *p, const struct cpuma
 s32 BPF_STRUCT_OPS(usher_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	set_remember(usher(), p);
-	burst_begin(usher(), p);
 	load_begin(usher(), p);
 	if (args->fork)
 		hints_inherit(usher(), p);

@@ -16,10 +16,13 @@
  * Each CPU is in the priority map at the class of the task it runs. An idle CPU stays at its last one:
  * who preempts it by mistake finds it free.
  *
- * Who preempts whom: latency-critical tasks all below, others those at least two classes below. Classes
- * that are observed come and go, and neighbours would take turns at preempting each other. A CPU is
- * preempted once at a time: it is marked by who takes it, and marks itself free when it comes to run
- * the second task after that. A search passes over marked CPUs; who loses the race for one tries again
+ * Who preempts whom: latency-critical tasks whoever is below, the lowest class first. Nobody else, since
+ * what is only observed comes and goes: where interactive tasks could preempt batch ones, hackbench's
+ * receivers took the CPUs of its senders, and it ran half as fast. They come first in their queue instead,
+ * when the next slice ends.
+ *
+ * A CPU is preempted once at a time: it is marked by who takes it, and marks itself free when it comes to
+ * run the second task after that. A search passes over marked CPUs; who loses the race for one tries again
  * a bounded number of times, and then waits in a queue like others.
  */
 #ifndef USHER_PREEMPT_C
@@ -69,14 +72,6 @@ USHER_FN u32 usher_class(struct usher USHER_MEM *u, const struct usher_burst *b,
 	return class < USHER_CRITICAL ? class : USHER_CRITICAL;
 }
 
-/* Tasks of a class preempt those of lower ones than this. */
-USHER_FN u32 usher_preempts_below(u32 class)
-{
-	if (class >= USHER_CRITICAL)
-		return class;
-	return class ? class - 1 : 0;
-}
-
 /* Marks a CPU as being preempted. False: somebody else does it. Test: preempt_against_preempt. */
 USHER_FN bool usher_preempt_mark(struct usher USHER_MEM *u, u32 cid)
 {
@@ -96,11 +91,13 @@ USHER_UNIT s32 usher_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 {
 	struct usher_cid USHER_MEM *from = &u->cids[query->from];
 	struct usher_query q = *query;
-	u32 below = usher_preempts_below(class), i, level;
+	u32 i, level;
 
+	if (class < USHER_CRITICAL)
+		return USHER_NONE_LOWER;
 	q.flags |= USHER_UNTAKEN;
-	for (i = 0; i < USHER_PREEMPT_TRIES && below && env_again(u); i = env_next(u, i)) {
-		s32 cid = usher_cpupri_find(u, &q, below, &level);
+	for (i = 0; i < USHER_PREEMPT_TRIES && env_again(u); i = env_next(u, i)) {
+		s32 cid = usher_cpupri_find(u, &q, class, &level);
 
 		if (cid < 0)
 			break;

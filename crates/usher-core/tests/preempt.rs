@@ -29,10 +29,9 @@ fn core(text: &str) -> (Core, Tables) {
     (Core::new(&tables, &settings).expect("legal"), tables)
 }
 
-/// Whether a task of one class may take the CPU of another: two classes below, or anything below the highest.
+/// Whether a task of one class may take the CPU of another.
 fn may(class: Class, victim: Class) -> bool {
-    let distance = class as i32 - victim as i32;
-    distance >= 2 || class == Class::Critical && distance == 1
+    class == Class::Critical && victim < class
 }
 
 /// What runs where, and who is marked: 2 from the preemption on, one less with each task that begins.
@@ -70,9 +69,13 @@ fn try_out(text: &str, seed: u64) {
         core.runs(Cid(cid), Class::Batch);
     }
     let (mut taken, mut none) = (0, 0);
-    for _ in 0..20_000 {
+    for step in 0..20_000 {
         let cid = Cid(random.below(nr));
-        let class = Class::ALL[random.below(4) as usize];
+        // Now and then all of them are urgent.
+        let class = match step / 1000 % 4 {
+            3 => Class::Critical,
+            _ => Class::ALL[random.below(4) as usize],
+        };
         if random.below(3) > 0 {
             core.runs(cid, class);
             plain.runs[cid.0 as usize] = class;
@@ -80,7 +83,7 @@ fn try_out(text: &str, seed: u64) {
             *mark = mark.saturating_sub(1);
             continue;
         }
-        let set: CidSet = (0..nr).filter(|_| random.below(4) == 0).map(Cid).collect();
+        let set: CidSet = (0..nr).filter(|_| random.below(8) == 0).map(Cid).collect();
         let allowed = (random.below(2) == 0).then_some(&set);
         let query = Query {
             allowed,
@@ -94,7 +97,7 @@ fn try_out(text: &str, seed: u64) {
                 takers.is_empty(),
                 "{text}: {class} finds nobody of {takers:?}"
             );
-            none += 1;
+            none += u64::from(class == Class::Critical);
             continue;
         };
         let index = victim.0 as usize;
@@ -114,7 +117,7 @@ fn try_out(text: &str, seed: u64) {
         plain.marks[index] = 2;
         taken += 1;
     }
-    assert!(taken > 500 && none > 500, "{text}: {taken} {none}");
+    assert!(taken > 500 && none > 50, "{text}: {taken} {none}");
     let counted = core.statistics();
     let events = [Event::PreemptLlc, Event::PreemptNode, Event::PreemptRemote];
     assert_eq!(
