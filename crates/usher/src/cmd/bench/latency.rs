@@ -2,15 +2,13 @@
 //! `usher bench latency-under-batch`: how long an urgent task waits for a CPU when all of them are busy, and what that
 //! costs those who keep them busy.
 
-use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use serde::Serialize;
 
-use super::measure;
+use super::{environment, measure, Format};
 use crate::exit::{Code, Failure};
 
 /// The wakeup delay of a periodic task while every CPU is busy with batch work.
@@ -45,14 +43,6 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// One JSON object
-    Json,
 }
 
 /// What is printed.
@@ -123,18 +113,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         batch_beside_per_s: beside,
         batch_loss_percent: 100.0 * (1.0 - beside / alone),
     };
-    match args.format {
-        Format::Table => print!("{}", text(&report)),
-        Format::Json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?,
-    }
+    args.format.print(&report, text)?;
     Ok(Code::Fine)
-}
-
-fn environment(what: String) -> Failure {
-    Failure {
-        code: Code::Environment,
-        error: anyhow::Error::msg(what),
-    }
 }
 
 /// Throughput of the batch work alone and beside the periodic task, in rounds per second, and that one's delays.

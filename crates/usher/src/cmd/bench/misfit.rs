@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde::Serialize;
 
-use super::measure;
 use super::reckon::{self, Ascent, Occupancy, Stay, Tier};
+use super::{environment, measure, Format};
 use crate::exit::{Code, Failure};
 
 /// On CPUs of unequal capacity: how heavy tasks find strong CPUs, and whether light ones stay.
@@ -52,14 +50,6 @@ pub struct Args {
     /// Where sysfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
     sysfs: PathBuf,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// One JSON object
-    Json,
 }
 
 /// What is printed.
@@ -104,22 +94,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let report = measure_all(args, &capacities, strongest, weakest)
         .map_err(|error| environment(format!("cannot pin a thread to a CPU: {error}")))?;
     let report = Report { tiers, ..report };
-    match args.format {
-        Format::Table => print!("{}", text(&report)),
-        Format::Json => writeln!(
-            std::io::stdout(),
-            "{}",
-            serde_json::to_string_pretty(&report)?
-        )?,
-    }
+    args.format.print(&report, text)?;
     Ok(Code::Fine)
-}
-
-fn environment(what: String) -> Failure {
-    Failure {
-        code: Code::Environment,
-        error: anyhow::Error::msg(what),
-    }
 }
 
 /// What the kernel says that each CPU is worth. A kernel that says nothing takes all for alike.

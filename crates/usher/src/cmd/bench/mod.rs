@@ -7,7 +7,10 @@ mod measure;
 mod misfit;
 mod reckon;
 
-use clap::Subcommand;
+use std::io::Write as _;
+
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::exit::{Code, Failure};
 
@@ -28,5 +31,32 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     match &args.bench {
         Bench::LatencyUnderBatch(args) => latency::run(args),
         Bench::Misfit(args) => misfit::run(args),
+    }
+}
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// One JSON object
+    Json,
+}
+
+impl Format {
+    fn print<T: Serialize>(self, report: &T, text: fn(&T) -> String) -> Result<(), Failure> {
+        let said = match self {
+            Format::Table => text(report),
+            Format::Json => serde_json::to_string_pretty(report)? + "\n",
+        };
+        Ok(std::io::stdout().write_all(said.as_bytes())?)
+    }
+}
+
+/// What this machine lacks for the measurement.
+fn environment(what: String) -> Failure {
+    Failure {
+        code: Code::Environment,
+        error: anyhow::Error::msg(what),
     }
 }
