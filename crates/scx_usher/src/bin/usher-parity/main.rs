@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use usher_core::{Event, Granularity, Settings, Statistics, Tables};
+use usher_core::{Event, Granularity, Reason, Settings, Statistics, Tables};
 use usher_topo::{shape, synthetic, Source, Topology};
 
 use side::{Kernel, Native, Setting, Side};
@@ -139,13 +139,23 @@ fn complete(args: &Args, counted: &Statistics) -> bool {
         Event::SummaryRestored,
         Event::BacklogRestored,
     ];
+    // The stream makes no calls about misfits and preemption, and its requests ask for no capacity: not compared.
+    const NOT_ASKED: &[Event] = &[
+        Event::PreemptLlc,
+        Event::PreemptNode,
+        Event::PreemptRemote,
+        Event::PreemptLost,
+        Event::PreemptNone,
+        Event::MisfitWaits,
+        Event::MisfitCalled,
+    ];
     let reasons = counted
         .reasons()
-        .filter(|(_, n)| *n == 0)
+        .filter(|(reason, n)| *n == 0 && !matches!(reason, Reason::Unfit | Reason::Misfit))
         .map(|(reason, _)| reason.as_str());
     let events = counted
         .events()
-        .filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event));
+        .filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event) && !NOT_ASKED.contains(event));
     let missing: Vec<&str> = reasons
         .chain(events.map(|(event, _)| event.as_str()))
         .collect();
