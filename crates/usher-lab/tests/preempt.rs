@@ -4,9 +4,8 @@
 //! Goal: a latency-critical task that wakes while every CPU runs batch work runs at once. Method: `usher bench
 //! latency-under-batch` under the kernel's own scheduler, under usher and under usher without preemption, three times in
 //! turn in one boot; the least of the three 99th percentiles of what the kernel counts from wakeup to running, since
-//! whatever else the host does only adds to it. The
-//! guest's CPUs take turns on one host CPU, so who waits for another CPU waits for its turn, tens of milliseconds; who
-//! takes the CPU that it wakes on does not. Catches: preemption that never happens, or only for tasks that keep their
+//! whatever else the host does only adds to it. The guest's CPUs take turns on one host CPU, so who waits for another
+//! CPU waits for its turn, tens of milliseconds; who takes the CPU that it wakes on does not. Catches: preemption that never happens, or only for tasks that keep their
 //! CPU; a class that an emulated CPU's pauses spoil.
 
 mod common;
