@@ -86,20 +86,7 @@ fn step(name: &str) -> (&'static StepOutcome, String) {
     let index = STEPS.iter().position(|(known, _, _)| *known == name);
     let step = &steps[index.expect("a known step")];
     let report = &step.report;
-    let log: Vec<&str> = report
-        .kernel_log
-        .iter()
-        .map(|line| line.text.as_str())
-        .collect();
-    let context = format!(
-        "step {name}, scheduler {} (ops {:?})\noutput:\n{}{}\nloader's output:\n{}\nkernel log:\n{}",
-        report.scheduler,
-        report.ops,
-        String::from_utf8_lossy(&step.stdout),
-        String::from_utf8_lossy(&step.stderr),
-        report.scheduler_log,
-        log.join("\n")
-    );
+    let context = common::everything_said(name, step);
     assert_eq!(report.ejected, None, "{context}");
     assert_eq!(report.exit, Some(0), "{context}");
     (step, context)
@@ -195,14 +182,8 @@ fn usher_schedules_on_arm64() {
     let ops = step.report.ops.as_deref().unwrap_or_default();
     assert!(ops.starts_with("usher"), "{context}");
     assert_eq!(step.report.scheduler_exit, Some(0), "{context}");
-    let stats = step
-        .report
-        .scheduler_stats
-        .as_ref()
-        .expect("usher reports at its end");
-    let reasons = stats["reasons"].as_object().expect("reasons are an object");
-    let decisions: u64 = reasons.values().filter_map(|count| count.as_u64()).sum();
-    assert!(decisions > 100, "only {decisions} decisions: {stats}");
+    let decisions = common::decisions(step);
+    assert!(decisions > 100, "only {decisions} decisions: {context}");
     let warnings = step
         .report
         .kernel_log

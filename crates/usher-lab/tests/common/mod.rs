@@ -82,21 +82,37 @@ impl Guests {
             .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
         let step = &steps[names.position(|known| known == name).expect("a known step")];
         let report = &step.report;
-        let log: Vec<&str> = report.kernel_log.iter().map(|l| l.text.as_str()).collect();
-        let context = format!(
-            "kernel {kernel}, step {name}, scheduler {} (ops {:?})\ncommand's output:\n{}{}\n\
-             loader's output:\n{}\nkernel log:\n{}",
-            report.scheduler,
-            report.ops,
-            String::from_utf8_lossy(&step.stdout),
-            String::from_utf8_lossy(&step.stderr),
-            report.scheduler_log,
-            log.join("\n")
-        );
+        let context = format!("kernel {kernel}, {}", everything_said(name, step));
         assert!(!report.timed_out, "a task hangs: {context}");
         assert_eq!(report.exit, Some(0), "{context}");
         (step, context)
     }
+}
+
+/// All that was said in a step, by whomever.
+pub fn everything_said(name: &str, step: &StepOutcome) -> String {
+    let report = &step.report;
+    let log: Vec<&str> = report.kernel_log.iter().map(|l| l.text.as_str()).collect();
+    format!(
+        "step {name}, scheduler {} (ops {:?})\ncommand's output:\n{}{}\nloader's output:\n{}\nkernel log:\n{}",
+        report.scheduler,
+        report.ops,
+        String::from_utf8_lossy(&step.stdout),
+        String::from_utf8_lossy(&step.stderr),
+        report.scheduler_log,
+        log.join("\n")
+    )
+}
+
+/// How many decisions usher counted in a step, by its statistics.
+pub fn decisions(step: &StepOutcome) -> u64 {
+    let stats = step
+        .report
+        .scheduler_stats
+        .as_ref()
+        .expect("usher reports at its end");
+    let reasons = stats["reasons"].as_object().expect("reasons are an object");
+    reasons.values().filter_map(|count| count.as_u64()).sum()
 }
 
 /// A test per function and kernel.
