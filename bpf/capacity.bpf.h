@@ -119,6 +119,13 @@ static __always_inline bool misfit_moves(struct usher __arena *u, struct task_st
 	return u->asymmetric && me->moves_to && me->moves_pid == p->pid;
 }
 
+/* The task for which cid claimed a greater CPU does not come: that one is to look for work, or it is idle for nobody. */
+static __always_inline void misfit_give_back(struct usher __arena *u, u32 cid)
+{
+	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
+	usher_host_cpus[cid].moves_to = 0;
+}
+
 /* p is put back on the CPU cid. True: it was handed to the greater CPU that had been claimed for it. */
 static __always_inline bool misfit_move(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
 {
@@ -127,24 +134,24 @@ static __always_inline bool misfit_move(struct usher __arena *u, struct task_str
 	if (!misfit_moves(u, p, cid))
 		return false;
 	cpu = u->cids[usher_host_cpus[cid].moves_to - 1].cpu;
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		misfit_give_back(u, cid);
 		return false;
+	}
 	usher_host_cpus[cid].moves_to = 0;
 	count(cid, USHER_HOST_MISFIT_MOVED);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, u->slice_ns, enq_flags);
 	return true;
 }
 
-/* p stops on the CPU cid, and sleeps unless it is runnable. A CPU claimed for who does not come looks for work. */
+/* p stops on the CPU cid, and sleeps unless it is runnable. */
 static __always_inline void load_stop(struct usher __arena *u, struct task_struct *p, u32 cid, bool runnable)
 {
 	if (!u->asymmetric)
 		return;
 	load_ran(u, p, cid, !runnable);
-	if (runnable || !misfit_moves(u, p, cid))
-		return;
-	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
-	usher_host_cpus[cid].moves_to = 0;
+	if (!runnable && misfit_moves(u, p, cid))
+		misfit_give_back(u, cid);
 }
 
 #endif

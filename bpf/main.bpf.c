@@ -190,14 +190,14 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	u32 llc = u->cids[cid].llc, nr;
 	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
-	s32 idle = known ? preempted_for(u, p, &q, enq_flags) : USHER_NONE_LOWER;
+	s32 victim = known ? preempted_for(u, p, &q, enq_flags) : USHER_NONE_LOWER;
+	s32 idle = USHER_NONE_IDLE;
 
-	if (idle >= 0) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[idle].cpu, u->slice_ns,
+	if (victim >= 0) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns,
 				   enq_flags | SCX_ENQ_PREEMPT);
 		return;
 	}
-	idle = USHER_NONE_IDLE;
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, v, enq_flags);
 	usher_queue_fill(u, llc);

@@ -51,7 +51,7 @@ struct usher_host_cpu {
 	__u64 migrations[USHER_NR_LEVELS];
 	__u64 events[USHER_HOST_NR_EVENTS];
 	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
-	__u64 began_ns; /* ... and when it began to run here */
+	__u64 began_ns; /* what the task that runs now had run in its life when it began here */
 	__u32 leaving; /* 1: on its way offline */
 	__u32 moves_to; /* 1 + the greater CPU, as a cid, that is claimed for the task that runs here */
 	__u32 moves_pid; /* ... which is this one */

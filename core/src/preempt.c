@@ -8,7 +8,7 @@
  *   batch              runs for four slices or longer without sleeping, or says that it is
  *   normal             between the two, and newborns
  *   interactive        sleeps again within a quarter of a slice
- *   latency-critical   interactive, and more than its weight asks for
+ *   latency-critical   by its weight
  *
  * A weight of 300 (nice -5) or more raises the class by one, of 900 (nice -10) by two; one of 33
  * (nice 5) or less lowers it by one. So a hog of nice -10 is not latency-critical, whatever it says.

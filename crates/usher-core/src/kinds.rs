@@ -216,7 +216,7 @@ named! {
         Normal = "normal",
         /// Sleeps again soon.
         Interactive = "interactive",
-        /// The same, and more than its weight asks for.
+        /// By its weight.
         Critical = "critical",
     }
 }
