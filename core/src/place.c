@@ -307,6 +307,13 @@ USHER_INLINE u64 usher_pack_demand(struct usher_demand d)
 	return d.util | (u64)d.clamp_min << 16 | (u64)d.clamp_max << 32;
 }
 
+USHER_INLINE struct usher_demand usher_unpack_demand(u64 demand)
+{
+	struct usher_demand d = { .util = demand, .clamp_min = demand >> 16, .clamp_max = demand >> 32 };
+
+	return d;
+}
+
 /*
  * All steps but 1 where CPUs differ. s->q is the request's, and from where to start; kind is its wake, and above that its
  * hints. It does not take the request, which would have to be in memory then on machines of equal CPUs as well.
@@ -315,7 +322,7 @@ USHER_INLINE u64 usher_pack_demand(struct usher_demand d)
 USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 					u64 demand, u32 kind, u32 prev)
 {
-	struct usher_demand d = { .util = demand, .clamp_min = demand >> 16, .clamp_max = demand >> 32 };
+	struct usher_demand d = usher_unpack_demand(demand);
 	struct usher_request r = {
 		.allowed = s->q.allowed,
 		.wake = kind & 0xff,

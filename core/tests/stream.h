@@ -5,9 +5,9 @@
  *
  * To be included behind core/src/core.c. One step is one operation, drawn by a generator from the
  * stream's own state: three in five place a task, the others let CPUs go idle and get busy, fill
- * queues and take from them, ask the node-aware calls. The machine's load changes with the steps,
- * from nearly idle to wholly busy, so that all steps of a decision have their time. Everything that
- * a call returns goes into the hash.
+ * queues and take from them, look for a greater CPU or for one to preempt, ask the node-aware calls. The
+ * machine's load changes with the steps, from nearly idle to wholly busy, so that all steps of a decision have
+ * their time. Everything that a call returns goes into the hash.
  *
  * Numbers are drawn in statements of their own: C leaves the order within one to the compiler.
  *
@@ -18,7 +18,8 @@
 #define USHER_STREAM_H
 
 #define USHER_STREAM_LOAD_SHIFT 13 /* steps for which the load stays as it is, as a power of two */
-#define USHER_STREAM_QUEUE 2	   /* tasks that wait in a queue at most */
+#define USHER_STREAM_QUEUE 2	   /* tasks that wait in a queue at most; half of the time per CPU: */
+#define USHER_STREAM_QUEUE_LONG 6
 #define USHER_STREAM_PRIME 0x100000001b3ULL
 
 struct usher_stream {
@@ -27,7 +28,10 @@ struct usher_stream {
 	u64 steps;  /* operations done */
 	u64 placed; /* of those, requests to place a task */
 	u64 vtime;  /* of the task placed last */
+	u64 now_ns; /* the clock of what runs */
 	u64 USHER_MEM *queued; /* per LLC: tasks waiting in its queue */
+	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
+	struct usher_util util;	  /* ... and how much it does */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -110,15 +114,37 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 				 const struct usher_set USHER_MEM *allowed)
 {
 	struct usher_query q = { .allowed = allowed, .from = cid, .self = self };
-	u32 llc = u->cids[cid].llc;
+	u32 llc = u->cids[cid].llc, most = USHER_STREAM_QUEUE;
 
+	if (s->steps >> (USHER_STREAM_LOAD_SHIFT + 2) & 1)
+		most = USHER_STREAM_QUEUE_LONG * u->llcs[llc].nr_cids;
 	s->vtime = usher_vtime_enter(u, s->vtime, llc);
 	usher_stream_note(s, s->vtime);
 	usher_queue_fill(u, llc);
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
-	if (s->queued[llc] < USHER_STREAM_QUEUE)
+	if (s->queued[llc] < most)
 		s->queued[llc]++; /* else it thinks better of it, lest queues never run empty */
+}
+
+/* What a task asks of its CPU, as usher_pack_demand() has it: now and then clamped. */
+USHER_UNIT u64 usher_stream_demand(struct usher_stream USHER_MEM *s USHER_UNIT_MEM)
+{
+	u64 draw = usher_stream_next(s), demand = draw % 1025;
+
+	if (!(draw >> 16 & 7))
+		demand |= (draw >> 20 & 1023) << 16;
+	if (!(draw >> 32 & 7))
+		demand |= (draw >> 36 & 1023) << 32;
+	return demand;
+}
+
+/* cid begins to run a task of some class. */
+USHER_UNIT u64 usher_stream_runs(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	usher_preempt_runs(u, cid, usher_stream_below(s, USHER_CRITICAL + 1));
+	return 0;
 }
 
 /* A task wakes or is born. A CPU that it claims gets busy, mostly. */
@@ -134,6 +160,7 @@ USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 
 	r.prev = usher_stream_below(s, u->nr_cids);
 	r.waker = usher_stream_below(s, u->nr_cids);
+	r.demand = usher_unpack_demand(usher_stream_demand(s));
 	if (!(draw >> 8 & 7))
 		r.tiers = draw >> 16 & 3;
 	if (!(draw >> 20 & 7))
@@ -146,13 +173,95 @@ USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
 	if (r.hints)
 		usher_settle(u, draw >> 56 & 1 ? u->cids[r.prev].llc : USHER_NO_LLC, u->cids[d.cid].llc);
-	if (!d.claimed)
+	if (!d.claimed) {
 		usher_stream_queue(u, s, d.cid, r.waker, r.allowed);
-	else if (draw >> 32 & 7)
+	} else if (draw >> 32 & 7) {
 		usher_idle_exit(u, d.cid);
-	else
+		usher_stream_runs(u, s, d.cid);
+	} else {
 		usher_stream_note(s, usher_idle_again(u, d.cid));
+	}
 	s->placed++;
+	return 0;
+}
+
+/* A task that found nobody idle looks for a CPU to preempt; there it runs. */
+USHER_UNIT u64 usher_stream_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				    struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_burst b = { .ns = s->burst.ns, .average_ns = s->burst.average_ns };
+	struct usher_query q = { .from = cid, .self = cid };
+	u64 draw = usher_stream_next(s);
+	u32 class;
+	s32 taken;
+
+	if (!(draw & 15))
+		usher_burst_born(u, &b);
+	usher_burst_ran(&b, usher_stream_next(s) % (4 * u->slice_ns), draw >> 8 & 1);
+	s->burst.ns = b.ns;
+	s->burst.average_ns = b.average_ns;
+	class = usher_class(u, &b, 1 + usher_stream_below(s, 2000), !(draw >> 16 & 7));
+	usher_stream_note(s, class);
+	if (!(draw >> 24 & 3)) {
+		usher_stream_draw_set(u, s);
+		q.allowed = &s->allowed;
+	}
+	/* Only the highest class preempts: half of those who look are made to have it. */
+	taken = usher_preempt(u, &q, draw >> 32 & 1 ? USHER_CRITICAL : class);
+	usher_stream_note(s, taken);
+	if (taken >= 0)
+		usher_stream_runs(u, s, taken);
+	return 0;
+}
+
+/* cid runs the task that wanders, for a while. Returns what it uses then. */
+USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_util t = { .at_ns = s->util.at_ns, .average = s->util.average, .settled = s->util.settled };
+	u64 draw = usher_stream_next(s), ran_ns = usher_stream_below(s, 40000000);
+
+	if (!(draw & 15))
+		t.at_ns = 0;
+	s->now_ns += ran_ns + (draw >> 4 & 1 ? usher_stream_below(s, 1u << 30) : 0);
+	usher_util_ran(u, &t, cid, s->now_ns, ran_ns);
+	if (draw >> 8 & 1)
+		usher_util_slept(&t);
+	s->util.at_ns = t.at_ns;
+	s->util.average = t.average;
+	s->util.settled = t.settled;
+	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
+}
+
+/* Whether a task of the queue suits cid better than the first. */
+USHER_UNIT u64 usher_stream_instead(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				    struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_demand d = usher_unpack_demand(usher_stream_demand(s));
+	u64 later_ns = usher_stream_next(s) % (2 * u->slice_ns);
+
+	usher_stream_note(s, usher_take_instead(u, cid, s->vtime, s->vtime + later_ns, &d));
+	return 0;
+}
+
+/* cid's task has run for a while and may need a greater CPU. */
+USHER_UNIT u64 usher_stream_misfit(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_request r = { .prev = cid, .waker = cid, .nr_allowed = u->nr_cids };
+	s32 to;
+
+	r.demand = usher_unpack_demand(usher_stream_demand(s));
+	r.demand.util = usher_stream_ran(u, s, cid);
+	usher_stream_note(s, r.demand.util);
+	if (!usher_stream_below(s, 4)) {
+		usher_stream_draw_set(u, s);
+		r.allowed = &s->allowed;
+	}
+	to = usher_misfit(u, &r);
+	usher_stream_note(s, to);
+	if (to >= 0)
+		usher_idle_exit(u, to);
 	return 0;
 }
 
@@ -178,6 +287,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		s->queued[llc]--;
 		usher_queue_taken(u, cid, llc);
 		usher_idle_exit(u, cid);
+		usher_stream_runs(u, s, cid);
 		ran_ns = usher_stream_below(s, 4000000);
 		weight = 1 + usher_stream_below(s, 10000);
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
@@ -187,6 +297,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		return 1;
 	}
 	usher_stream_note(s, usher_idle_enter(u, cid));
+	usher_stream_note(s, usher_misfit_call(u, cid));
 	return 0;
 }
 
@@ -232,8 +343,13 @@ USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream U
 		usher_stream_node(u, s, cid);
 	} else if (what == 20) {
 		usher_stream_note(s, usher_test_and_clear(u, cid));
-	} else if (what < 24) {
+	} else if (what == 21) {
 		usher_idle_exit(u, cid);
+	} else if (what == 22) {
+		usher_stream_preempt(u, s, cid);
+	} else if (what == 23) {
+		usher_stream_misfit(u, s, cid);
+		usher_stream_instead(u, s, cid);
 	} else {
 		for (i = 0; i < lull && env_again(u); i = env_next(u, i))
 			usher_stream_take(u, s, usher_stream_below(s, u->nr_cids));

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use usher_core::{Event, Granularity, Reason, Settings, Statistics, Tables};
+use usher_core::{Event, Granularity, Settings, Statistics, Tables};
 use usher_topo::{shape, synthetic, Source, Topology};
 
 use side::{Kernel, Native, Setting, Side};
@@ -92,6 +92,7 @@ fn run(args: &Args) -> Result<bool> {
                 granularity: args
                     .granularity
                     .unwrap_or(Granularity::ALL[index % Granularity::COUNT]),
+                cpupri: true,
                 ..Settings::default()
             },
             seed: args.seed,
@@ -138,24 +139,15 @@ fn complete(args: &Args, counted: &Statistics) -> bool {
         Event::ClaimLost,
         Event::SummaryRestored,
         Event::BacklogRestored,
-    ];
-    // The stream makes no calls about misfits and preemption, and its requests ask for no capacity: not compared.
-    const NOT_ASKED: &[Event] = &[
-        Event::PreemptLlc,
-        Event::PreemptNode,
-        Event::PreemptRemote,
         Event::PreemptLost,
-        Event::PreemptNone,
-        Event::MisfitWaits,
-        Event::MisfitCalled,
     ];
     let reasons = counted
         .reasons()
-        .filter(|(reason, n)| *n == 0 && !matches!(reason, Reason::Unfit | Reason::Misfit))
+        .filter(|(_, n)| *n == 0)
         .map(|(reason, _)| reason.as_str());
     let events = counted
         .events()
-        .filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event) && !NOT_ASKED.contains(event));
+        .filter(|(event, n)| *n == 0 && !CONCURRENT.contains(event));
     let missing: Vec<&str> = reasons
         .chain(events.map(|(event, _)| event.as_str()))
         .collect();

@@ -32,7 +32,10 @@ struct Stream {
     steps: u64,
     placed: u64,
     vtime: u64,
+    now_ns: u64,
     queued: *mut u64,
+    burst: [u64; 2],
+    util: [u64; 2],
     allowed: [u64; usher_core::MAX_CIDS / 64],
     found: [u64; usher_core::MAX_CIDS / 64],
 }
