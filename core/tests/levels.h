@@ -252,4 +252,36 @@ static const char *preempt_verdict(struct usher *u, const struct model_outcome *
 	return NULL;
 }
 
+/*
+ * three_preempt: three have an urgent task each, which all ran on cid 0, and three CPUs run something that is less
+ * so. Each gets one: who loses a race, or comes later, takes another CPU.
+ */
+static void three_preempt_setup(struct usher *u)
+{
+	u32 c;
+
+	for (c = 1; c < MODEL_CIDS; c++)
+		usher_cpupri_set(u, c, USHER_NORMAL);
+}
+
+static void three_preempt_actor(struct usher *u, u32 index)
+{
+	struct usher_query q = { .from = 0, .self = index };
+
+	model.outcome.found = usher_preempt(u, &q, USHER_CRITICAL);
+}
+
+static const char *three_preempt_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	u32 taken = 0, i;
+
+	(void)u;
+	for (i = 0; i < 3; i++) {
+		if (outcomes[i].found < 0)
+			return "an urgent task finds nobody to preempt, and there is a CPU for each";
+		taken |= 1u << outcomes[i].found;
+	}
+	return taken == 0xe ? NULL : "a CPU is preempted for two tasks";
+}
+
 #endif

@@ -458,6 +458,8 @@ static const struct model_scenario model_scenarios[] = {
 	  two_finders_setup, two_finders_actor, two_finders_verdict, 1 },
 	{ "preempt_against_preempt", 1, 1, 3, { "runner 0", "preempter 1", "preempter 2" },
 	  preempt_setup, preempt_actor, preempt_verdict, 1 },
+	{ "three_preempt", 1, 1, 3, { "preempter 0", "preempter 1", "preempter 2" },
+	  three_preempt_setup, three_preempt_actor, three_preempt_verdict, 1 },
 	{ 0 },
 };
 

@@ -108,6 +108,12 @@ fn preempt_against_preempt() {
     check("preempt_against_preempt", 5_000);
 }
 
+// Goal: of as many CPUs as there are urgent tasks each gets one, though all begin their search at the same.
+#[test]
+fn three_preempt() {
+    check("three_preempt", 400);
+}
+
 // Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.
 #[test]
 fn idle_against_queue() {

@@ -65,6 +65,7 @@ const SCENARIOS: &[&str] = &[
     "set_against_retire",
     "retire_against_retire",
     "preempt_against_preempt",
+    "three_preempt",
 ];
 
 /// Then those too large for all orders, with so many interruptions of actors at most.
@@ -497,15 +498,36 @@ const RULES: &[Mutant] = &[
         name: "queue-anyhow",
         breaks: "who comes to its waker does not join a longer queue",
         file: "place.c",
-        was: "there * u->llcs[prev].power <= env_queued(u, prev) * u->llcs[waker].power",
-        is: "there >= 0",
+        was: "\t    !usher_queue_longer(u, waker, prev))",
+        is: "\t    true)",
     },
     Mutant {
         name: "queue-by-number",
         breaks: "how long a queue is depends on what the CPUs do that serve it",
-        file: "place.c",
-        was: "there * u->llcs[prev].power <= env_queued(u, prev) * u->llcs[waker].power",
-        is: "there <= env_queued(u, prev)",
+        file: "queue.c",
+        was: "\treturn env_queued(u, llc) * u->llcs[other].power > env_queued(u, other) * u->llcs[llc].power;",
+        is: "\treturn env_queued(u, llc) > env_queued(u, other);",
+    },
+    Mutant {
+        name: "queue-never-shorter",
+        breaks: "a task does not wait in a long queue beside a much shorter one",
+        file: "queue.c",
+        was: "ours < USHER_QUEUE_LONG * own->nr_cids)",
+        is: "ours)",
+    },
+    Mutant {
+        name: "queue-same-again",
+        breaks: "other queues are looked at by turns",
+        file: "queue.c",
+        was: "u->cpus[self].shorter_turn++",
+        is: "u->cpus[self].shorter_turn",
+    },
+    Mutant {
+        name: "queue-far-as-near",
+        breaks: "a queue of another node has to be shorter than one of this",
+        file: "queue.c",
+        was: "other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;",
+        is: "USHER_SHORTER_NEAR;",
     },
     Mutant {
         name: "prev-not-kept",
