@@ -111,7 +111,7 @@ USHER_COLD s32 usher_fork_spread(struct usher USHER_MEM *u, struct usher_search 
 }
 
 /* The birth of a hinted task: a CPU, claimed, or USHER_NONE_IDLE if the hint lapses. Changes s->q.from. */
-USHER_UNIT s32 usher_hint_fork(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+USHER_UNIT_COLD s32 usher_hint_fork(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 			       u32 hints)
 {
 	s32 cid = hints & USHER_FORK_SPREAD ? usher_fork_spread(u, s) : usher_fork_affine(u, s);
@@ -121,7 +121,7 @@ USHER_UNIT s32 usher_hint_fork(struct usher USHER_MEM *u USHER_UNIT_MEM, struct 
 }
 
 /* A wakeup with wake-affine by a CPU of another LLC: a core there, claimed, or USHER_NONE_IDLE. */
-USHER_UNIT s32 usher_hint_wake(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+USHER_UNIT_COLD s32 usher_hint_wake(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 			       u32 waker)
 {
 	s32 cid;
