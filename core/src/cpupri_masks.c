@@ -29,13 +29,13 @@ struct usher_masks {
 	u64 *cpus;  /* per node, as long: its CPUs as they are now */
 };
 
-static u64 *usher_masks_at(struct usher_masks *m, u32 level, u32 node)
+USHER_FN u64 *usher_masks_at(struct usher_masks *m, u32 level, u32 node)
 {
 	return m->masks + ((u64)level * m->nr_nodes + node) * m->nr_words;
 }
 
 /* Makes the masks, of nodes' CPUs as they are known now: m->cpus. */
-static void usher_masks_init(struct usher_masks *m)
+USHER_FN void usher_masks_init(struct usher_masks *m)
 {
 	u32 l, n, w;
 
@@ -46,13 +46,13 @@ static void usher_masks_init(struct usher_masks *m)
 }
 
 /* A CPU of this node came up. */
-static void usher_masks_add(struct usher_masks *m, u32 cid)
+USHER_FN void usher_masks_add(struct usher_masks *m, u32 cid)
 {
 	m->cpus[m->node[cid] * m->nr_words + cid / 64] |= 1ULL << (cid % 64);
 }
 
 /* Enters the new level, then leaves the old one; bit before count, count before bit. */
-static void usher_masks_set(struct usher_masks *m, u32 cid, u32 level)
+USHER_FN void usher_masks_set(struct usher_masks *m, u32 cid, u32 level)
 {
 	u32 old = m->level[cid], new = level + 1, n = m->node[cid], w = cid / 64;
 	u64 bit = 1ULL << (cid % 64);
@@ -71,7 +71,7 @@ static void usher_masks_set(struct usher_masks *m, u32 cid, u32 level)
 }
 
 /* Whether an allowed CPU of some node is at the level. */
-static bool usher_masks_some(struct usher_masks *m, u32 level, u32 home, const struct usher_set *allowed)
+USHER_FN bool usher_masks_some(struct usher_masks *m, u32 level, u32 home, const struct usher_set *allowed)
 {
 	u32 n, w;
 
@@ -87,7 +87,7 @@ static bool usher_masks_some(struct usher_masks *m, u32 level, u32 home, const s
 }
 
 /* The lowest level under below at which allowed CPUs are, and which: or USHER_NONE_LOWER. */
-static s32 usher_masks_find(struct usher_masks *m, u32 home, const struct usher_set *allowed, u32 below,
+USHER_FN s32 usher_masks_find(struct usher_masks *m, u32 home, const struct usher_set *allowed, u32 below,
 			    struct usher_set *out)
 {
 	u32 l, n, w;

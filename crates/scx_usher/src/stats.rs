@@ -81,6 +81,18 @@ pub struct Metrics {
     /// Idle CPUs sent to work.
     #[stat(desc = "idle CPUs sent to fetch a waiting task")]
     pub kicked: u64,
+    /// CPUs preempted in the LLC.
+    #[stat(desc = "CPUs that urgent tasks took from others in the last-level cache")]
+    pub preempted_llc: u64,
+    /// CPUs preempted in the node.
+    #[stat(desc = "CPUs that urgent tasks took from others in the node")]
+    pub preempted_node: u64,
+    /// CPUs preempted in other nodes.
+    #[stat(desc = "CPUs that urgent tasks took from others in other nodes")]
+    pub preempted_remote: u64,
+    /// Urgent tasks that found nobody.
+    #[stat(desc = "urgent tasks that found no CPU to take and waited")]
+    pub preempted_none: u64,
     /// Hints that decided.
     #[stat(desc = "placements that a hint decided")]
     pub hints_kept: u64,
@@ -126,6 +138,10 @@ impl From<&Counters> for Metrics {
             queued: host("shared") + host("no-set"),
             queued_pinned: host("pinned"),
             kicked: host("kicked"),
+            preempted_llc: core[Event::PreemptLlc],
+            preempted_node: core[Event::PreemptNode],
+            preempted_remote: core[Event::PreemptRemote],
+            preempted_none: core[Event::PreemptNone],
             hints_kept: core[Event::HintKept],
             hints_lapsed: core[Event::HintLapsed],
             hints_by_rule: hint_call("by-rule"),
@@ -177,6 +193,17 @@ impl Metrics {
             self.taken_node,
             self.taken_remote
         )?;
+        let urgent = self.preempted_llc + self.preempted_node + self.preempted_remote + self.preempted_none;
+        if urgent > 0 {
+            writeln!(
+                out,
+                "  preempted llc {} node {} remote {} nobody {}",
+                self.preempted_llc,
+                self.preempted_node,
+                self.preempted_remote,
+                self.preempted_none
+            )?;
+        }
         let moved = LEVELS.map(|level| {
             let tasks = self.migrations.get(level).map_or(0, |stats| stats.tasks);
             format!("  {level} {tasks}")
