@@ -193,15 +193,13 @@ impl Metrics {
             self.taken_node,
             self.taken_remote
         )?;
-        let urgent = self.preempted_llc + self.preempted_node + self.preempted_remote + self.preempted_none;
+        let urgent =
+            self.preempted_llc + self.preempted_node + self.preempted_remote + self.preempted_none;
         if urgent > 0 {
             writeln!(
                 out,
                 "  preempted llc {} node {} remote {} nobody {}",
-                self.preempted_llc,
-                self.preempted_node,
-                self.preempted_remote,
-                self.preempted_none
+                self.preempted_llc, self.preempted_node, self.preempted_remote, self.preempted_none
             )?;
         }
         let moved = LEVELS.map(|level| {
