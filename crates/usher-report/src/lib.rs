@@ -6,6 +6,7 @@
 //! - [`stats`]: a median with its spread, and the effect of a variant over a baseline with a 95 % interval,
 //!   from paired or unpaired samples. An effect is a ratio, variant over baseline.
 //! - [`table`]: plain text tables.
+//! - [`plot`]: plots of effects as SVG, for HTML pages; [`svg`]: what writes it.
 //! - [`perfetto`]: a trace that ui.perfetto.dev opens: tasks per CPU, wakeups, decisions with reasons.
 //!
 //! ```
@@ -19,5 +20,7 @@
 //! ```
 
 pub mod perfetto;
+pub mod plot;
 pub mod stats;
+pub mod svg;
 pub mod table;
