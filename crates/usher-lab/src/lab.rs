@@ -219,21 +219,34 @@ pub fn ejected(step: &StepOutcome) -> LabError {
     }
 }
 
-/// All runs in one guest, the order rotated from round to round so that no scheduler always comes first.
+/// All runs in one guest.
 fn compare_in_one_boot(
     prepared: &Prepared,
     starts: &[Option<SchedulerStart>],
     comparison: &Comparison,
     say: Say,
 ) -> Result<Compared> {
-    let mut steps: Vec<Step> = (0..comparison.warmup)
-        .map(|_| prepared.step(None))
-        .collect();
+    let step = |start| prepared.step(start);
+    in_turn(starts, comparison, say, step, |steps, watch| {
+        prepared.boot(steps, None, say, watch)
+    })
+}
+
+/// All runs one after the other, the order rotated from round to round so that no scheduler always comes first.
+/// `step` makes a step from what starts its scheduler, `carry_out` carries all of them out.
+pub(crate) fn in_turn(
+    starts: &[Option<SchedulerStart>],
+    comparison: &Comparison,
+    say: Say,
+    step: impl Fn(Option<SchedulerStart>) -> Step,
+    carry_out: impl FnOnce(Vec<Step>, &mut dyn FnMut(&Frame)) -> Result<Outcome>,
+) -> Result<Compared> {
+    let mut steps: Vec<Step> = (0..comparison.warmup).map(|_| step(None)).collect();
     let mut places = Vec::new();
     for round in 0..comparison.runs {
         for turn in 0..starts.len() {
             let scheduler = (turn + round as usize) % starts.len();
-            steps.push(prepared.step(starts[scheduler].clone()));
+            steps.push(step(starts[scheduler].clone()));
             places.push((scheduler, round));
         }
     }
@@ -249,7 +262,7 @@ fn compare_in_one_boot(
             ));
         }
     };
-    let outcome = prepared.boot(steps, None, say, &mut watch)?;
+    let outcome = carry_out(steps, &mut watch)?;
     let counted = outcome.steps.into_iter().skip(comparison.warmup as usize);
     let runs = counted
         .zip(places)

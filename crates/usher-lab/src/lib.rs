@@ -9,6 +9,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`lab`] | from a request (shape, kernel, schedulers, command) to results; alternates and repeats |
+//! | [`here`] | the same comparison on the machine at hand, without a guest |
 //! | [`report`] | results as JSON and as tables |
 //! | [`kernel`], [`btf`], [`elf`] | guest kernels: found, unpacked, and refused when no scheduler could load |
 //! | [`fetch`], [`apt`], [`cache`] | kernels and programs from the distribution into usher's own cache folder |
@@ -43,6 +44,7 @@ pub mod elf;
 pub mod error;
 pub mod fdt;
 pub mod fetch;
+pub mod here;
 pub mod image;
 pub mod kernel;
 pub mod lab;

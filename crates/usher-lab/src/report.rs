@@ -309,7 +309,7 @@ pub struct CompareReport {
     pub shape: String,
     /// The command as given.
     pub command: Vec<String>,
-    /// Always true.
+    /// True in a guest; false on the machine at hand.
     pub emulated: bool,
     /// The first seed when time is the count of executed instructions; round r has this plus r.
     pub icount_seed: Option<u64>,
@@ -329,9 +329,32 @@ pub struct CompareReport {
     pub samples: Vec<Sample>,
 }
 
-/// The report of a comparison.
+/// The report of a comparison in guests.
 pub fn of_comparison(
     request: &Request,
+    comparison: &Comparison,
+    compared: &Compared,
+) -> CompareReport {
+    let plain = of_comparison_here(
+        &request.shape.to_string(),
+        &request.command,
+        comparison,
+        compared,
+    );
+    CompareReport {
+        emulated: true,
+        icount_seed: request.icount_seed,
+        repeats: compared.repeats,
+        quota: request.has_quotas(),
+        clusters: clusters(request),
+        ..plain
+    }
+}
+
+/// The report of a comparison on the machine at hand.
+pub fn of_comparison_here(
+    machine: &str,
+    command: &[String],
     comparison: &Comparison,
     compared: &Compared,
 ) -> CompareReport {
@@ -351,13 +374,13 @@ pub fn of_comparison(
     CompareReport {
         schema: "usher-lab-compare/1",
         kernel: compared.release.clone(),
-        shape: request.shape.to_string(),
-        command: request.command.clone(),
-        emulated: true,
-        icount_seed: request.icount_seed,
-        repeats: compared.repeats,
-        quota: request.has_quotas(),
-        clusters: clusters(request),
+        shape: machine.into(),
+        command: command.to_vec(),
+        emulated: false,
+        icount_seed: None,
+        repeats: None,
+        quota: false,
+        clusters: Vec::new(),
         wall_s: compared.wall_s,
         cells: cells(&names, &samples),
         schedulers,
@@ -487,12 +510,15 @@ impl RunReport {
 impl CompareReport {
     /// Tables for people: figures, then reasons and migrations.
     pub fn text(&self) -> String {
+        let (place, note) = match self.emulated {
+            true => ("shape", time_note(self.icount_seed, self.quota)),
+            false => ("machine", "(not emulated)"),
+        };
         let mut out = format!(
-            "{} on kernel {}, shape {} {}\n\n",
+            "{} on kernel {}, {place} {} {note}\n\n",
             self.command.join(" "),
             self.kernel,
-            self.shape,
-            time_note(self.icount_seed, self.quota)
+            self.shape
         );
         write_clusters(&mut out, &self.clusters);
         let mut table = Text::new(&[

@@ -329,15 +329,15 @@ fn stall_limit(options: &BootOptions) -> Duration {
 
 /// Puts frames together to an outcome.
 #[derive(Default)]
-struct Collector {
-    outcome: Outcome,
+pub(crate) struct Collector {
+    pub(crate) outcome: Outcome,
     current: StepOutcome,
     greeted: bool,
 }
 
 impl Collector {
     /// Takes a frame in; true when the job is done.
-    fn take(&mut self, frame: Frame) -> std::result::Result<bool, String> {
+    pub(crate) fn take(&mut self, frame: Frame) -> std::result::Result<bool, String> {
         match frame {
             Frame::Stdout(bytes) => append(&mut self.current.stdout, &bytes),
             Frame::Stderr(bytes) => append(&mut self.current.stderr, &bytes),

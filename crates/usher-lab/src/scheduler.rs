@@ -99,6 +99,42 @@ impl Scheduler {
         }))
     }
 
+    /// What starts it on this machine, `None` for the kernel's own.
+    pub fn start_here(&self) -> Result<Option<SchedulerStart>> {
+        if self.is_kernel() {
+            return Ok(None);
+        }
+        let name = if self.program == USHER {
+            USHER_PROGRAM
+        } else {
+            &self.program
+        };
+        let path = if self.program.contains('/') {
+            Some(PathBuf::from(&self.program)).filter(|path| path.is_file())
+        } else {
+            // Whatever this machine is: beside this program lie programs for it.
+            own_program(Arch::X86_64, name).or_else(|| crate::tool::find(name))
+        };
+        let path = path.ok_or_else(|| LabError::Missing {
+            what: format!("the scheduler {name} is neither beside this program nor in the path"),
+            remedy: if self.is_usher() {
+                "run `make build`"
+            } else {
+                "install it"
+            }
+            .into(),
+        })?;
+        let mut argv = vec![path.to_string_lossy().into_owned()];
+        argv.extend(self.options.iter().cloned());
+        if self.is_usher() {
+            argv.extend(["--stats-json-on-exit".into(), SCHEDULER_REPORT_PATH.into()]);
+        }
+        Ok(Some(SchedulerStart {
+            name: self.name.clone(),
+            argv,
+        }))
+    }
+
     fn locate(&self, cache: &Cache, plan: &Plan) -> Result<PathBuf> {
         if self.program.contains('/') {
             let path = PathBuf::from(&self.program);

@@ -3,10 +3,25 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::error::{LabError, Result};
+
+/// Where commands of the lab look for programs, in a guest and on this machine alike.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The file of a program in [`PATH`], or at a path of its own.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let folders = match program.contains('/') {
+        true => vec![""],
+        false => PATH.split(':').collect(),
+    };
+    let files = folders
+        .into_iter()
+        .map(|folder| Path::new(folder).join(program));
+    files.into_iter().find(|path| path.is_file())
+}
 
 /// Runs a program to its end and returns its standard output.
 pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<Vec<u8>> {

@@ -72,10 +72,7 @@ impl Child {
         command
             .args(arguments)
             .env_clear()
-            .env(
-                "PATH",
-                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            )
+            .env("PATH", crate::tool::PATH)
             .env("HOME", "/root")
             .env("LANG", "C")
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -83,11 +80,13 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: between fork and exec only setsid() and write() are called, which are
+        // A scheduler must not stay loaded when this process is killed on somebody's own machine.
+        // SAFETY: between fork and exec only setsid(), prctl() and write() are called, which are
         // async-signal-safe; "0" means the writer.
         unsafe {
             command.pre_exec(move || {
                 libc::setsid();
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
                 match &group {
                     Some(members) => (&*members).write_all(b"0"),
                     None => Ok(()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The guest's side of the lab: process number 1, which carries out the job and reports.
+//! What carries out a job and reports: process number 1 of a guest ([`main`]), or this very process on the machine at
+//! hand ([`carry_out`], for [`crate::here`]).
 //!
-//! It runs in the real-time class, so that no scheduler under test decides when it runs, and sleeps
+//! In a guest it runs in the real-time class, so that no scheduler under test decides when it runs, and sleeps
 //! except when something happened. What it starts is back in the ordinary class.
 
 mod bpf;
@@ -10,6 +11,7 @@ mod klog;
 mod sched_ext;
 mod sys;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::proto::SCHEDULER_REPORT_PATH;
@@ -27,6 +29,15 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(300);
 /// How often a waiting agent says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How often a wait looks whether the user wants to stop, where there is one.
+const STOP_LOOK: Duration = Duration::from_millis(200);
+
+/// Exit code of a command that the user stopped, as a shell has it for SIGINT.
+const STOPPED: i32 = 130;
+
+/// Takes every frame.
+pub type Out<'a> = &'a mut dyn FnMut(&Frame);
 
 /// Added to a wait that ends at a deadline, so that it does not end a moment before it.
 const CLOCK_SLACK: Duration = Duration::from_millis(2);
@@ -65,23 +76,51 @@ fn run(channel: &mut Channel) -> Result<(), String> {
         std::fs::write("/proc/sys/kernel/bpf_stats_enabled", "1")
             .map_err(|error| format!("bpf_stats_enabled: {error}"))?;
     }
-    let release = sys::release();
-    channel.send(&Frame::Event(Event::Hello {
-        release,
+    carry_out(&job, None, &mut |frame| channel.send(frame))
+}
+
+/// Whether a sched_ext scheduler could be loaded on this kernel now; if not, why.
+pub fn can_attach() -> Result<(), String> {
+    match (sched_ext::state().as_deref(), sched_ext::ops()) {
+        (None, _) => Err("this kernel has no sched_ext (no /sys/kernel/sched_ext)".into()),
+        (Some("disabled"), _) => Ok(()),
+        (Some(state), ops) => Err(format!(
+            "sched_ext is {state} with the scheduler {}",
+            ops.unwrap_or_else(|| "of another program".into())
+        )),
+    }
+}
+
+/// Carries out the steps of a job, in order. Once `stop` is true the command that runs is ended, its scheduler is
+/// unloaded, and no other step begins.
+///
+/// # Errors
+/// What kept it from going on, in words.
+pub fn carry_out(job: &Job, stop: Option<&AtomicBool>, out: Out<'_>) -> Result<(), String> {
+    out(&Frame::Event(Event::Hello {
+        release: sys::release(),
         cpus: sys::cpus_online(),
         nodes: sys::nodes(),
     }));
     let mut log = KernelLog::open()?;
     for (index, step) in job.steps.iter().enumerate() {
-        let report = run_step(channel, &mut log, index, step)?;
-        channel.send(&Frame::Event(Event::End(Box::new(report))));
+        if is_set(stop) {
+            break;
+        }
+        let report = run_step(out, stop, &mut log, index, step)?;
+        out(&Frame::Event(Event::End(Box::new(report))));
     }
     Ok(())
 }
 
+fn is_set(stop: Option<&AtomicBool>) -> bool {
+    stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+}
+
 /// One step: load the scheduler, run the command, look, unload.
 fn run_step(
-    channel: &mut Channel,
+    out: Out<'_>,
+    stop: Option<&AtomicBool>,
     log: &mut KernelLog,
     index: usize,
     step: &Step,
@@ -96,7 +135,7 @@ fn run_step(
         .as_ref()
         .map_or("eevdf".into(), |s| s.name.clone());
     let mut loader = match &step.scheduler {
-        Some(start) => match attach(channel, start, &mut report)? {
+        Some(start) => match attach(out, start, &mut report)? {
             Some(loader) => Some(loader),
             None => {
                 report.kernel_log = log.take();
@@ -107,11 +146,11 @@ fn run_step(
     };
     std::thread::sleep(SETTLE);
     report.ops = sched_ext::ops();
-    channel.send(&Frame::Event(Event::Begin { step: index }));
-    run_command(channel, step, loader.as_mut(), &mut report)?;
+    out(&Frame::Event(Event::Begin { step: index }));
+    run_command(out, stop, step, loader.as_mut(), &mut report)?;
     if let Some(loader) = loader.as_mut() {
         observe(loader, &mut report);
-        stop(channel, loader, &mut report);
+        unload(out, loader, &mut report);
     }
     report.kernel_log = log.take();
     Ok(report)
@@ -120,13 +159,13 @@ fn run_step(
 /// Starts the loader and waits until the kernel says that its scheduler is enabled. `None` when that
 /// did not happen; the report then says why.
 fn attach(
-    channel: &mut Channel,
+    out: Out<'_>,
     start: &SchedulerStart,
     report: &mut StepReport,
 ) -> Result<Option<Child>, String> {
     if sched_ext::state().as_deref() != Some("disabled") {
         return Err(format!(
-            "cannot load {}: sched_ext is {} in this guest",
+            "cannot load {}: sched_ext is {} here",
             start.name,
             sched_ext::state().unwrap_or_else(|| "absent".into())
         ));
@@ -156,7 +195,7 @@ fn attach(
         }
         if alive.elapsed() > HEARTBEAT {
             alive = Instant::now();
-            channel.send(&Frame::Event(Event::Alive));
+            out(&Frame::Event(Event::Alive));
         }
     }
     report.scheduler_exit = loader.ended();
@@ -166,7 +205,8 @@ fn attach(
 
 /// Runs the command to its end (or its timeout), passing its output on and the loader's aside.
 fn run_command(
-    channel: &mut Channel,
+    out: Out<'_>,
+    stop: Option<&AtomicBool>,
     step: &Step,
     mut loader: Option<&mut Child>,
     report: &mut StepReport,
@@ -178,21 +218,22 @@ fn run_command(
         Ok(command) => command,
         Err(why) => {
             // As a shell would: not found.
-            channel.send(&Frame::Stderr(format!("usher-guest: {why}\n").into_bytes()));
+            out(&Frame::Stderr(format!("usher-guest: {why}\n").into_bytes()));
             report.exit = Some(127);
             return Ok(());
         }
     };
     let timeout = Duration::from_secs(step.timeout_s);
     let mut alive = Instant::now();
+    let look = if stop.is_some() { STOP_LOOK } else { HEARTBEAT };
     loop {
         let mut pass_on = |output: Output, bytes: &[u8]| {
-            channel.send(&match output {
+            out(&match output {
                 Output::Stdout => Frame::Stdout(bytes.to_vec()),
                 Output::Stderr => Frame::Stderr(bytes.to_vec()),
             });
         };
-        let patience = HEARTBEAT.min(timeout.saturating_sub(command.age()) + CLOCK_SLACK);
+        let patience = look.min(timeout.saturating_sub(command.age()) + CLOCK_SLACK);
         child::wait_any(&mut command, loader.as_deref_mut(), patience, &mut pass_on);
         if let Some(exit) = command.ended() {
             report.exit = Some(exit);
@@ -206,9 +247,15 @@ fn run_command(
             report.exit = Some(124);
             break;
         }
+        if is_set(stop) {
+            Child::end_commands();
+            command.wait(STOP_TIMEOUT);
+            report.exit = Some(STOPPED);
+            break;
+        }
         if alive.elapsed() >= HEARTBEAT {
             alive = Instant::now();
-            channel.send(&Frame::Event(Event::Alive));
+            out(&Frame::Event(Event::Alive));
         }
     }
     report.elapsed_ns = command.age().as_nanos() as u64;
@@ -242,7 +289,7 @@ fn observe(loader: &mut Child, report: &mut StepReport) {
 }
 
 /// Ends the loader as a user would, with SIGINT, and reads what it leaves behind.
-fn stop(channel: &mut Channel, loader: &mut Child, report: &mut StepReport) {
+fn unload(out: Out<'_>, loader: &mut Child, report: &mut StepReport) {
     if loader.ended().is_none() {
         loader.signal(libc::SIGINT);
         if !loader.wait(STOP_TIMEOUT) {
@@ -264,7 +311,7 @@ fn stop(channel: &mut Channel, loader: &mut Child, report: &mut StepReport) {
         sys::reset_sched_ext();
         wait_until_disabled();
     }
-    channel.send(&Frame::Event(Event::Alive));
+    out(&Frame::Event(Event::Alive));
     report.scheduler_exit = loader.ended();
     report.scheduler_log = loader.log();
     report.scheduler_stats = std::fs::read(SCHEDULER_REPORT_PATH)
