@@ -37,7 +37,8 @@ impl Statistic {
         found.map(|(_, statistic)| *statistic)
     }
 
-    fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
+    /// Of the runs' values; the typical one is their mean.
+    pub fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
         match self {
             Statistic::Min => values.fold(f64::INFINITY, f64::min),
             Statistic::Max => values.fold(f64::NEG_INFINITY, f64::max),

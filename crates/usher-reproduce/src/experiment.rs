@@ -15,6 +15,7 @@ use usher_sim::workload::figures::Kind;
 use usher_sim::workload::{self, Found};
 
 use crate::error::{ReproduceError, Result};
+use crate::picture::Picture;
 
 /// The layout that this version reads.
 pub const SCHEMA: &str = "usher-experiment/1";
@@ -62,6 +63,28 @@ pub struct Experiment {
     pub usher: Usher,
     /// Benchmarks of the table.
     pub benchmarks: BTreeMap<String, Benchmark>,
+    /// What a report tells besides.
+    #[serde(default)]
+    pub report: Texts,
+}
+
+/// What a report tells of an experiment besides its mechanism and its rows.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Texts {
+    /// What the simulation holds of the mechanism, the machine and the benchmarks: a sentence each.
+    #[serde(default)]
+    pub modelled: Vec<String>,
+    /// What it leaves out.
+    #[serde(default)]
+    pub not_modelled: Vec<String>,
+    /// A picture of the mechanism: an SVG file beside this one.
+    pub picture: Option<String>,
+    /// The line below it.
+    pub caption: Option<String>,
+    /// The picture itself, once read.
+    #[serde(skip)]
+    pub drawn: Option<Picture>,
 }
 
 /// Rows that should show no effect: how far they stray is the publication's noise.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   table (CSV: what was published) ┐
-//!                                   ├──> Plan ──run──> Outcome ──> table, JSON
+//!                                   ├──> Plan ──run──> Outcome ──> table, JSON, HTML
 //!   experiment (TOML: how to run it)┘      │
 //!                                       Results (a cache of finished runs)
 //! ```
@@ -22,15 +22,20 @@
 //! | [`results`] | finished runs, kept by the hash of their inputs |
 //! | [`mod@run`] | running what is missing |
 //! | [`outcome`] | rows with effects and verdicts, summaries; serializes to the `reproduce` object |
-//! | [`show`] | the same for people |
+//! | [`show`] | the same for people, as text |
+//! | [`html`] | the same as one page with plots; [`picture`]: what an experiment may draw there |
+//! | [`calibrate`] | the simulator's fitted numbers, worked out again from the rows that set them |
 //!
 //! `docs/EXPERIMENTS.md` shows how to add a table without touching code.
 
+pub mod calibrate;
 pub mod csv;
 pub mod effect;
 pub mod error;
 pub mod experiment;
+pub mod html;
 pub mod outcome;
+pub mod picture;
 pub mod plan;
 pub mod results;
 pub mod run;

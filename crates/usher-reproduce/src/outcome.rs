@@ -8,6 +8,7 @@ use serde::Serialize;
 use usher_report::stats::{rank_correlation, Summary};
 
 use crate::effect;
+use crate::picture::Picture;
 use crate::plan::{Plan, PlannedRow, Ran};
 use crate::run::Runs;
 use crate::verdict::{direction_right, verdict, Span, Verdict};
@@ -58,8 +59,15 @@ pub struct Proposal {
     pub usher_worse: usize,
     /// The rows.
     pub rows_detail: Vec<Detail>,
-    /// What the models leave out.
+    /// What the simulation holds of what was published.
+    pub modelled: Vec<String>,
+    /// What it leaves out, as the experiment has it.
+    pub not_modelled: Vec<String>,
+    /// What the models say they leave out.
     pub limits: Vec<String>,
+    /// The mechanism's picture and the line below it.
+    #[serde(skip)]
+    pub picture: Option<(Picture, Option<String>)>,
 }
 
 /// A row.
@@ -83,7 +91,11 @@ pub struct Detail {
     pub variant: String,
     /// Variant over baseline, a ratio.
     pub published_effect: f64,
-    /// Half the width of the interval around it; `None` if the publication states no noise.
+    /// The interval around it; `None` if the publication states no noise.
+    pub published_low: Option<f64>,
+    /// Likewise.
+    pub published_high: Option<f64>,
+    /// Half its width.
     pub published_noise: Option<f64>,
     /// Where the noise comes from: `column`, `range` or `control`.
     pub published_noise_from: Option<&'static str>,
@@ -222,7 +234,14 @@ impl Proposal {
             rows_usher: count(&|d| d.usher_effect.is_some()),
             usher_worse: count(&|d| d.usher_worse == Some(true)),
             rows_detail: details,
+            modelled: plan.report.modelled.clone(),
+            not_modelled: plan.report.not_modelled.clone(),
             limits,
+            picture: plan
+                .report
+                .drawn
+                .clone()
+                .map(|drawn| (drawn, plan.report.caption.clone())),
         }
     }
 }
@@ -292,6 +311,8 @@ impl Detail {
             parameter: row.parameter.clone(),
             variant: row.variant.clone(),
             published_effect: published.span.effect,
+            published_low: published.noise.map(|_| published.span.low),
+            published_high: published.noise.map(|_| published.span.high),
             published_noise: published
                 .noise
                 .map(|_| (published.span.high - published.span.low) / 2.0),

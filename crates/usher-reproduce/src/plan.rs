@@ -16,11 +16,13 @@ use usher_topo::Source;
 
 use crate::effect::{self, Control, Published, Statistic};
 use crate::error::{ReproduceError, Result};
-use crate::experiment::{names, Benchmark, Experiment, Length, Metric, Ours, Variant, STATISTIC};
+use crate::experiment::{
+    names, Benchmark, Experiment, Length, Metric, Ours, Texts, Variant, STATISTIC,
+};
 use crate::table::{Better, Row, Table};
 
 /// A cell of the simulated table: a case that runs with every seed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cell {
     /// The case.
     pub case: Case,
@@ -32,14 +34,12 @@ impl Cell {
     /// The command that repeats one run.
     pub fn replay(&self, seed: u64) -> String {
         let case = &self.case;
-        let mut line = format!(
-            "usher sim --machine {} --workload {}",
-            self.machine, case.workload
-        );
+        let (machine, workload) = (quoted(&self.machine), quoted(&case.workload));
+        let mut line = format!("usher sim --machine {machine} --workload {workload}");
         for (key, value) in case.workload_params.given() {
-            line += &format!(" --set {key}={value}");
+            line += &format!(" --set {}", quoted(&format!("{key}={value}")));
         }
-        line + &format!(" --policy {} --seed {seed}", case.policy)
+        line + &format!(" --policy {} --seed {seed}", quoted(&case.policy))
     }
 
     fn same(&self, other: &Cell) -> bool {
@@ -56,11 +56,20 @@ impl Cell {
     }
 }
 
+/// A word of a command line as a shell takes it for one word.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,/:%@".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Index of a cell, or why there is none.
 pub type Ran = std::result::Result<usize, String>;
 
 /// A row with what it takes to judge it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PlannedRow {
     /// The row.
     pub row: Row,
@@ -83,7 +92,7 @@ pub struct PlannedRow {
 }
 
 /// All that an experiment runs for a table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The experiment's key.
     pub key: String,
@@ -91,6 +100,8 @@ pub struct Plan {
     pub title: String,
     /// What the proposal does.
     pub mechanism: String,
+    /// What a report tells besides.
+    pub report: Texts,
     /// The published table's file.
     pub table: String,
     /// The rows, in the table's order, without the baselines.
@@ -116,16 +127,7 @@ impl Plan {
         first_seed: u64,
         folder: &Path,
     ) -> Result<Plan> {
-        let mut planner = Planner {
-            experiment,
-            table,
-            length,
-            folder,
-            control: Control::default(),
-            machines: BTreeMap::new(),
-            cells: Vec::new(),
-        };
-        planner.control = planner.control();
+        let mut planner = Planner::new(experiment, table, length, folder);
         let mut rows = Vec::new();
         for row in &table.rows {
             let (_, metric) = planner.names_of(row)?;
@@ -135,15 +137,30 @@ impl Plan {
             }
         }
         let runs = u64::from(runs.unwrap_or(experiment.nr_runs(length)));
-        Ok(Plan {
-            key: experiment.key.clone(),
-            title: experiment.title.clone(),
-            mechanism: experiment.mechanism.clone(),
-            table: table.origin.clone(),
-            rows,
-            cells: planner.cells,
-            seeds: (first_seed..first_seed + runs).collect(),
-        })
+        Ok(planner.plan(rows, (first_seed..first_seed + runs).collect()))
+    }
+
+    /// Plans one row, a baseline or not, and nothing else: what its variant runs is the only cell.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn of_row(
+        experiment: &Experiment,
+        table: &Table,
+        row: &Row,
+        length: Length,
+        runs: u32,
+        folder: &Path,
+    ) -> Result<Plan> {
+        let mut planner = Planner::new(experiment, table, length, folder);
+        let mut planned = planner.row(row)?;
+        if let Ok(cell) = planned.variant {
+            planner.cells = vec![planner.cells.swap_remove(cell)];
+            planned.variant = Ok(0);
+        }
+        let gone = || Err("one row alone is not compared".to_string());
+        (planned.baseline, planned.usher) = (gone(), gone());
+        Ok(planner.plan(vec![planned], (1..=u64::from(runs)).collect()))
     }
 }
 
@@ -158,6 +175,39 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
+    fn new(
+        experiment: &'a Experiment,
+        table: &'a Table,
+        length: Length,
+        folder: &'a Path,
+    ) -> Planner<'a> {
+        let mut planner = Planner {
+            experiment,
+            table,
+            length,
+            folder,
+            control: Control::default(),
+            machines: BTreeMap::new(),
+            cells: Vec::new(),
+        };
+        planner.control = planner.control();
+        planner
+    }
+
+    fn plan(self, rows: Vec<PlannedRow>, seeds: Vec<u64>) -> Plan {
+        let experiment = self.experiment;
+        Plan {
+            key: experiment.key.clone(),
+            title: experiment.title.clone(),
+            mechanism: experiment.mechanism.clone(),
+            report: experiment.report.clone(),
+            table: self.table.origin.clone(),
+            rows,
+            cells: self.cells,
+            seeds,
+        }
+    }
+
     fn unknown<T>(
         &self,
         row: &Row,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::error::{ReproduceError, Result};
 use crate::experiment::Experiment;
+use crate::picture::Picture;
 use crate::table::Table;
 
 macro_rules! shipped {
@@ -13,12 +14,13 @@ macro_rules! shipped {
             $key,
             include_str!(concat!("../../../data/experiments/", $key, ".toml")),
             include_str!(concat!("../../../data/published/", $key, ".csv")),
+            include_str!(concat!("../../../data/experiments/", $key, ".svg")),
         )),*]
     };
 }
 
-/// Key, experiment and table of each.
-const SHIPPED: &[(&str, &str, &str)] = shipped![
+/// Key, experiment, table and picture of each.
+const SHIPPED: &[(&str, &str, &str, &str)] = shipped![
     "llc-idle-mask",
     "placement-hints",
     "node-idle-mask",
@@ -39,21 +41,16 @@ pub fn keys() -> impl Iterator<Item = &'static str> {
 /// rows of another one.
 pub fn load(name: &str, published: Option<&str>) -> Result<Vec<(Experiment, Table)>> {
     let given = published.map(Table::read).transpose()?;
-    if let Some((_, toml, csv)) = SHIPPED.iter().find(|(key, ..)| *key == name) {
-        return Ok(vec![pair(
-            name,
-            toml,
-            || shipped_table(name, csv),
-            given.as_ref(),
-        )?]);
+    if let Some(files) = SHIPPED.iter().find(|(key, ..)| *key == name) {
+        return Ok(vec![shipped(files, given.as_ref())?]);
     }
     if name == "all" {
-        let of = |(key, toml, csv): &(&str, &str, &str)| {
-            let rows = given.as_ref().map(|table| table.of_source(key));
+        let of = |files: &(&str, &str, &str, &str)| {
+            let rows = given.as_ref().map(|table| table.of_source(files.0));
             let rows = rows.filter(|table| !table.rows.is_empty());
             match (&given, &rows) {
                 (Some(_), None) => None,
-                _ => Some(pair(key, toml, || shipped_table(key, csv), rows.as_ref())),
+                _ => Some(shipped(files, rows.as_ref())),
             }
         };
         if let Some(table) = &given {
@@ -62,12 +59,13 @@ pub fn load(name: &str, published: Option<&str>) -> Result<Vec<(Experiment, Tabl
         return SHIPPED.iter().filter_map(of).collect();
     }
     if name.contains('/') || name.ends_with(".toml") {
-        let text = std::fs::read_to_string(name).map_err(|source| ReproduceError::Io {
-            path: name.into(),
-            what: "cannot read the experiment",
-            source,
-        })?;
-        let experiment = Experiment::parse(name, &text)?;
+        let mut experiment = Experiment::parse(name, &read(name, "cannot read the experiment")?)?;
+        if let Some(picture) = &experiment.report.picture {
+            let beside = Path::new(name).with_file_name(picture);
+            let path = beside.to_string_lossy();
+            let text = read(&path, "cannot read the picture")?;
+            experiment.report.drawn = Some(Picture::parse(&path, &text)?);
+        }
         let beside = Path::new(name).with_file_name(&experiment.table);
         let table = match given {
             Some(table) => table,
@@ -82,18 +80,26 @@ pub fn load(name: &str, published: Option<&str>) -> Result<Vec<(Experiment, Tabl
     })
 }
 
-fn shipped_table(key: &str, csv: &str) -> Result<Table> {
-    Table::parse(&format!("data/published/{key}.csv"), csv)
+fn read(path: &str, what: &'static str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|source| ReproduceError::Io {
+        path: path.into(),
+        what,
+        source,
+    })
 }
 
-fn pair(
-    key: &str,
-    toml: &str,
-    table: impl FnOnce() -> Result<Table>,
+/// An experiment that comes with the program, with its own table or the one given.
+fn shipped(
+    (key, toml, csv, svg): &(&str, &str, &str, &str),
     given: Option<&Table>,
 ) -> Result<(Experiment, Table)> {
-    let experiment = Experiment::parse(&format!("data/experiments/{key}.toml"), toml)?;
-    let table = given.map_or_else(table, |table| Ok(table.clone()))?;
+    let mut experiment = Experiment::parse(&format!("data/experiments/{key}.toml"), toml)?;
+    let picture = Picture::parse(&format!("data/experiments/{key}.svg"), svg)?;
+    experiment.report.drawn = Some(picture);
+    let table = match given {
+        Some(table) => table.clone(),
+        None => Table::parse(&format!("data/published/{key}.csv"), csv)?,
+    };
     own(&experiment, &table)?;
     Ok((experiment, table))
 }

@@ -63,26 +63,19 @@ fn one(proposal: &Proposal, out: &mut impl Write) -> io::Result<()> {
                 detail.gain_pct.simulated,
                 detail.simulated_missing.as_deref(),
             ),
-            interval(detail),
+            interval(
+                detail.simulated_low,
+                detail.simulated_high,
+                detail.higher_is_better,
+            ),
             gain(detail.gain_pct.usher, detail.usher_missing.as_deref()),
             detail.verdict.map_or("not run", |v| v.name()).into(),
         ]);
     }
     writeln!(out, "{text}")?;
     writeln!(out, "effects over the baseline in per cent, better upwards")?;
-    summary(proposal, out)?;
-    let mut reasons: Vec<&str> = Vec::new();
-    for detail in &proposal.rows_detail {
-        for why in [&detail.simulated_missing, &detail.usher_missing]
-            .into_iter()
-            .flatten()
-        {
-            if !reasons.contains(&why.as_str()) {
-                reasons.push(why);
-            }
-        }
-    }
-    for why in reasons {
+    writeln!(out, "{}", summary(proposal))?;
+    for why in reasons(proposal) {
         writeln!(out, "{why}")?;
     }
     for limit in &proposal.limits {
@@ -98,14 +91,29 @@ fn one(proposal: &Proposal, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
+/// Why columns are empty, each reason once.
+pub(crate) fn reasons(proposal: &Proposal) -> Vec<&str> {
+    let mut reasons: Vec<&str> = Vec::new();
+    for detail in &proposal.rows_detail {
+        for why in [&detail.simulated_missing, &detail.usher_missing]
+            .into_iter()
+            .flatten()
+        {
+            if !reasons.contains(&why.as_str()) {
+                reasons.push(why);
+            }
+        }
+    }
+    reasons
+}
+
 /// The summary line.
-fn summary(proposal: &Proposal, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn summary(proposal: &Proposal) -> String {
     let number = |value: Option<f64>, digits: usize| match value {
         Some(value) => format!("{value:.digits$}"),
         None => "not known".into(),
     };
-    writeln!(
-        out,
+    format!(
         "{}: direction right in {} of {} rows beyond the published noise ({} rows in all), rank correlation {}, \
          median error {} points; usher worse than the proposal in {} of {}",
         proposal.key,
@@ -119,7 +127,8 @@ fn summary(proposal: &Proposal, out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-fn published(detail: &Detail) -> String {
+/// The published effect with its noise.
+pub(crate) fn published(detail: &Detail) -> String {
     let gain = signed(detail.gain_pct.published);
     match detail.published_noise {
         Some(noise) => format!("{gain} ±{:.1}", noise * 100.0),
@@ -127,7 +136,8 @@ fn published(detail: &Detail) -> String {
     }
 }
 
-fn signed(value: f64) -> String {
+/// A number in per cent with its sign.
+pub(crate) fn signed(value: f64) -> String {
     // No effect has no sign, also where it is a rounded trace of one.
     match format!("{value:+.1}").as_str() {
         "-0.0" | "+0.0" => "0.0".into(),
@@ -135,7 +145,8 @@ fn signed(value: f64) -> String {
     }
 }
 
-fn gain(value: Option<f64>, missing: Option<&str>) -> String {
+/// An effect, or in short why there is none.
+pub(crate) fn gain(value: Option<f64>, missing: Option<&str>) -> String {
     match (value, missing) {
         (Some(value), _) => signed(value),
         (None, Some(why)) if why.starts_with("not modelled") => "not modelled".into(),
@@ -143,12 +154,12 @@ fn gain(value: Option<f64>, missing: Option<&str>) -> String {
     }
 }
 
-fn interval(detail: &Detail) -> String {
-    let (Some(low), Some(high)) = (detail.simulated_low, detail.simulated_high) else {
+/// The ends of an effect's interval in per cent, better upwards.
+pub(crate) fn interval(low: Option<f64>, high: Option<f64>, higher_is_better: bool) -> String {
+    let (Some(low), Some(high)) = (low, high) else {
         return String::new();
     };
-    let higher = detail.higher_is_better;
-    let ends = [gain_pct(low, higher), gain_pct(high, higher)];
+    let ends = [low, high].map(|end| gain_pct(end, higher_is_better));
     let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
     format!("{} to {}", signed(low), signed(high))
 }
