@@ -6,6 +6,7 @@
 # make bench     the benches of the core
 # make mutants   break the idle map's protocols one line at a time; every one must be caught
 # make capacity  strong and weak CPUs in an arm64 guest; gets what such guests need, as make guests-arm64 does
+# make report-check  an HTML report of all published tables, looked at in chromium (which it does not install)
 # make lint      formatting and lints
 # make guests-arm64  what guests with strong and weak CPUs need: an emulator, compilers, programs (not for x86 alone)
 # make peers     build other sched_ext schedulers to compare with (PEERS="scx_bpfland scx_cosmos")
@@ -20,7 +21,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 USHER := target/release/usher
 PEERS ?=
 
-.PHONY: build demo test bench mutants capacity lint peers setup clean packages guests guests-arm64
+.PHONY: build demo test bench mutants capacity report-check lint peers setup clean packages guests guests-arm64
 
 build: packages
 	$(CARGO) build --release --workspace
@@ -57,6 +58,11 @@ mutants: packages
 
 capacity: guests-arm64
 	$(CARGO) test -p usher-lab --test capacity -- --ignored --nocapture
+
+report-check: build
+	mkdir -p target/report
+	$(USHER) reproduce all --quick --format html > target/report/report.html
+	scripts/check-report target/report/report.html target/report
 
 lint: packages
 	$(CARGO) fmt --all --check

@@ -101,6 +101,39 @@ fn json_has_the_promised_fields() {
     );
 }
 
+// Goal: the page comes out of the command line, names the command that makes it again, and has a row's commands.
+// Method: the same two rows; how the page is made is tested where it is made.
+#[test]
+fn a_page_is_printed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let csv = folder.path().join("rows & more.csv");
+    std::fs::write(&csv, ROWS).expect("written");
+    let csv = csv.to_str().expect("UTF-8");
+    let args = [
+        "reproduce",
+        "mixed-capacity",
+        "--published",
+        csv,
+        "--quick",
+        "--format",
+        "html",
+    ];
+    let out = usher(folder.path(), &args);
+    let page = String::from_utf8(out.stdout).expect("UTF-8");
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    assert_eq!(page.matches("--workload sysbench-cpu-1t").count(), 2 * 3);
+    assert!(
+        page.contains("rows &amp; more.csv&#x27; --quick --format html"),
+        "quoted and escaped"
+    );
+}
+
 // Goal: mistakes are one line that names the place, and exit code 2.
 // Method: an unknown experiment, a bad row, one run, no file.
 #[test]
@@ -127,6 +160,19 @@ fn mistakes_are_named() {
             "no.toml: cannot read the experiment",
         ),
         (&["reproduce", "all", "--runs", "1"], "1 is not in 2..="),
+        (&["reproduce"], "required arguments were not provided"),
+        (
+            &["reproduce", "--live", "hackbench,hackbnch"],
+            "--live 'hackbnch': known are hackbench, cyclictest",
+        ),
+        (
+            &["reproduce", "--live", "hackbench", "--format", "html"],
+            "--live prints a table or json",
+        ),
+        (
+            &["calibrate", "zen4"],
+            "unknown number `zen4`; known: zen3-llc-wake, ",
+        ),
     ] {
         let out = usher(folder.path(), args);
         let stderr = String::from_utf8_lossy(&out.stderr);

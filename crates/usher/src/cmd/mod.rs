@@ -2,6 +2,7 @@
 //! The subcommands.
 
 mod bench;
+mod calibrate;
 mod compare;
 mod completions;
 mod hint;
@@ -33,6 +34,7 @@ enum Command {
     Sim(sim::Args),
     Compare(compare::Args),
     Reproduce(reproduce::Args),
+    Calibrate(calibrate::Args),
     Lab(lab::Args),
     Bench(bench::Args),
     Hint(hint::Args),
@@ -49,6 +51,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Sim(args) => sim::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),

@@ -1,29 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher reproduce`: published tables beside simulated ones.
 
+mod live;
+
 use std::io::Write as _;
 use std::path::Path;
 
 use clap::ValueEnum;
-use usher_reproduce::{run, shipped, show, Length, Outcome, Plan, Results};
+use usher_reproduce::{html, plan, run, shipped, show, Length, Outcome, Plan, Results};
 
 use crate::exit::{Code, Failure};
 use crate::{interrupt, out};
 
 /// Set published tables of scheduler proposals beside simulated ones
 #[derive(clap::Args, Clone, Debug)]
-#[command(after_help = "Example: usher reproduce placement-hints --quick\n\
-                  Finished runs are kept in ~/.cache/usher/reproduce: an interrupted command goes on where it was.")]
+#[command(
+    after_help = "Examples: usher reproduce placement-hints --quick\n          \
+                  usher reproduce all --format html > report.html\n          \
+                  sudo usher reproduce --live hackbench,cyclictest\n\
+                  Finished runs are kept in ~/.cache/usher/reproduce: an interrupted command goes on where it was."
+)]
 pub struct Args {
     #[arg(value_name = "NAME|FILE.toml|all", help = "The experiment")]
     #[arg(long_help = experiment_help())]
-    experiment: String,
+    #[arg(required_unless_present = "live")]
+    experiment: Option<String>,
+
+    /// Run real programs under the kernel's scheduler and usher instead: on this machine if its kernel has
+    /// sched_ext (needs root), else in an emulated guest
+    #[arg(long, value_name = "PROGRAM,...", conflicts_with_all = ["experiment", "published", "seed", "jobs"])]
+    #[arg(long_help = live_help())]
+    live: Option<String>,
 
     /// The published table, instead of the experiment's own
     #[arg(long, value_name = "FILE.csv")]
     published: Option<String>,
 
-    /// Runs per cell, instead of as many as the experiment says
+    /// Runs per cell, instead of as many as the experiment says; with --live, of each scheduler [default: 5]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=10_000))]
     runs: Option<u32>,
@@ -47,12 +60,23 @@ pub struct Args {
     format: Format,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people
     Table,
     /// One object, schema usher-reproduce/1
     Json,
+    /// One page with plots, for a browser; it loads nothing
+    Html,
+}
+
+fn live_help() -> String {
+    format!(
+        "Run real programs under the kernel's scheduler and under usher instead, alternating and repeated: on this \
+         machine if its kernel has sched_ext (needs root), else in an emulated guest, whose times show function and \
+         relative cost\n\nKnown: {}",
+        live::names()
+    )
 }
 
 fn experiment_help() -> String {
@@ -65,14 +89,24 @@ fn experiment_help() -> String {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
+    if let Some(programs) = &args.live {
+        if args.format == Format::Html {
+            let error =
+                anyhow::anyhow!("--live prints a table or json; choose one of them with --format");
+            let code = Code::WrongUse;
+            return Err(Failure { code, error });
+        }
+        return live::run(programs, args.runs, args.quick, args.format);
+    }
+    let experiment = args.experiment.as_deref().expect("clap asks for it");
     let (length, name) = match args.quick {
         true => (Length::Quick, "quick"),
         false => (Length::Full, "full"),
     };
-    let folder = Path::new(&args.experiment).parent();
+    let folder = Path::new(experiment).parent();
     let folder = folder.unwrap_or(Path::new(""));
     let mut plans = Vec::new();
-    for (experiment, table) in shipped::load(&args.experiment, args.published.as_deref())? {
+    for (experiment, table) in shipped::load(experiment, args.published.as_deref())? {
         let plan = Plan::new(&experiment, &table, length, args.runs, args.seed, folder);
         plans.push(plan?);
     }
@@ -89,6 +123,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
             writeln!(stdout)?;
         }
         Format::Table => show::table(&outcome, &mut stdout)?,
+        Format::Html => write!(
+            stdout,
+            "{}",
+            html::page(&outcome, &repeat(args, experiment))
+        )?,
     }
     stdout.flush()?;
     Ok(if outcome.partial {
@@ -96,4 +135,22 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     } else {
         Code::Fine
     })
+}
+
+/// The command again, as far as its result depends on it.
+fn repeat(args: &Args, experiment: &str) -> String {
+    let mut line = format!("usher reproduce {}", plan::quoted(experiment));
+    if let Some(published) = &args.published {
+        line += &format!(" --published {}", plan::quoted(published));
+    }
+    if let Some(runs) = args.runs {
+        line += &format!(" --runs {runs}");
+    }
+    if args.quick {
+        line += " --quick";
+    }
+    if args.seed != 1 {
+        line += &format!(" --seed {}", args.seed);
+    }
+    line + " --format html"
 }
