@@ -512,7 +512,7 @@ impl CompareReport {
     pub fn text(&self) -> String {
         let (place, note) = match self.emulated {
             true => ("shape", time_note(self.icount_seed, self.quota)),
-            false => ("machine", "(not emulated)"),
+            false => ("machine", "(this machine, no guest)"),
         };
         let mut out = format!(
             "{} on kernel {}, {place} {} {note}\n\n",

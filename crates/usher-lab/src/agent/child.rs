@@ -36,25 +36,38 @@ pub struct Child {
     ended_at: Option<Instant>,
 }
 
-/// The control group of commands. By it everything that a command left running is found and ended:
-/// programs such as stress-ng give their children process groups of their own.
-const COMMAND_GROUP: &str = "/sys/fs/cgroup/usher-command";
+/// The control group of this process's commands. By it everything that a command left running is found and ended:
+/// programs such as stress-ng give their children process groups of their own. Only process 1 of a guest has the name
+/// for itself; any other may be a command of such a group.
+fn command_group() -> String {
+    const NAME: &str = "/sys/fs/cgroup/usher-command";
+    match std::process::id() {
+        1 => NAME.into(),
+        pid => format!("{NAME}-{pid}"),
+    }
+}
 
 impl Child {
     /// Starts a command, with everything that it will start in one control group.
     pub fn start_command(argv: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
-        std::fs::create_dir_all(COMMAND_GROUP)
-            .map_err(|error| format!("{COMMAND_GROUP}: {error}"))?;
+        let group = command_group();
+        let failed = |error: std::io::Error| format!("{group}: {error}");
+        std::fs::create_dir_all(&group).map_err(failed)?;
         let members = std::fs::OpenOptions::new()
             .write(true)
-            .open(format!("{COMMAND_GROUP}/cgroup.procs"))
-            .map_err(|error| format!("{COMMAND_GROUP}: {error}"))?;
+            .open(format!("{group}/cgroup.procs"))
+            .map_err(failed)?;
         Self::start_in(argv, environment, Some(members))
     }
 
     /// Ends everything that commands left running.
     pub fn end_commands() {
-        let _ = std::fs::write(format!("{COMMAND_GROUP}/cgroup.kill"), "1");
+        let _ = std::fs::write(format!("{}/cgroup.kill", command_group()), "1");
+    }
+
+    /// Leaves no group behind, if all that was in it is gone.
+    pub fn forget_commands() {
+        let _ = std::fs::remove_dir(command_group());
     }
 
     /// Starts a program in a session of its own.

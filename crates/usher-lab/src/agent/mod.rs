@@ -103,14 +103,16 @@ pub fn carry_out(job: &Job, stop: Option<&AtomicBool>, out: Out<'_>) -> Result<(
         nodes: sys::nodes(),
     }));
     let mut log = KernelLog::open()?;
-    for (index, step) in job.steps.iter().enumerate() {
-        if is_set(stop) {
-            break;
+    let mut steps = job.steps.iter().enumerate();
+    let result = steps.try_for_each(|(index, step)| {
+        if !is_set(stop) {
+            let report = run_step(out, stop, &mut log, index, step)?;
+            out(&Frame::Event(Event::End(Box::new(report))));
         }
-        let report = run_step(out, stop, &mut log, index, step)?;
-        out(&Frame::Event(Event::End(Box::new(report))));
-    }
-    Ok(())
+        Ok(())
+    });
+    Child::forget_commands();
+    result
 }
 
 fn is_set(stop: Option<&AtomicBool>) -> bool {

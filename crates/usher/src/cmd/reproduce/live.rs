@@ -5,6 +5,7 @@
 //! that it is emulated. Either way the lab alternates schedulers, repeats, and reports.
 
 use std::io::Write as _;
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use usher_lab::lab::{self, Comparison, Request};
@@ -126,8 +127,12 @@ pub fn run(list: &str, runs: Option<u32>, quick: bool, format: Format) -> Result
                     TIMEOUT_S,
                     stop,
                     &say,
-                )?;
-                report::of_comparison_here(&here::name(), &command, &comparison, &compared)
+                );
+                if stop.load(Ordering::Relaxed) {
+                    say("interrupted; the kernel's own scheduler is back");
+                    return Ok(interrupt::INTERRUPTED);
+                }
+                report::of_comparison_here(&here::name(), &command, &comparison, &compared?)
             }
         });
     }

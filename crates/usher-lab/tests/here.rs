@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher reproduce --live` on a machine with sched_ext: the machine is a guest, in which usher runs as it would on
+//! anybody's own.
+
+mod common;
+
+use common::{built, everything_said, SHELL};
+use usher_lab::lab::{self, Request};
+use usher_lab::runner::StepOutcome;
+use usher_lab::scheduler::Scheduler;
+
+/// Everything in one guest: under the kernel's own scheduler, and where another one is loaded already.
+fn steps() -> Vec<StepOutcome> {
+    let usher = built("usher").display().to_string();
+    // A comparison to its end; one that is interrupted in the middle; one that is killed.
+    let script = format!(
+        "{SHELL}
+        {usher} reproduce --live hackbench --quick --runs 2 --format json || exit 1
+        wait_state disabled
+        ls -d /sys/fs/cgroup/usher-command-* 2>/dev/null && {{ echo 'a group is left'; exit 1; }}
+        {usher} reproduce --live hackbench --quick --runs 50 >/dev/null & live=$!
+        wait_state enabled
+        kill -INT $live
+        wait $live; echo \"interrupted: $?\"
+        wait_state disabled
+        {usher} reproduce --live hackbench --quick --runs 50 >/dev/null & live=$!
+        wait_state enabled
+        kill -KILL $live
+        wait_state disabled
+        echo 'killed: unloaded'"
+    );
+    let refused = format!("{usher} reproduce --live hackbench; echo \"refused: $?\"");
+    let shell = |script: String| vec!["sh".to_string(), "-c".into(), script];
+    let scheduler = |name: &str| name.parse::<Scheduler>().expect("known");
+    let shape = "2n1l1c2t".parse().expect("a legal shape");
+    let mut request = Request::new(shape, "6.18", Vec::new(), 900);
+    request.copies = vec![built("usher"), built("scx_usher")];
+    let list = [
+        (scheduler("eevdf"), shell(script)),
+        (scheduler("usher"), shell(refused)),
+    ];
+    let outcome = lab::run_steps(&request, &list, &|line| eprintln!("{line}"), &mut |_| ());
+    outcome.unwrap_or_else(|error| panic!("{error}")).steps
+}
+
+// Goal: on a real machine a comparison loads usher in turn with the kernel's scheduler and reports both; it leaves no
+// scheduler behind, also when it is interrupted or killed; and it refuses where somebody else's is loaded.
+// Method: a guest is the machine. Catches: a scheduler that stays loaded on somebody's machine, or one thrown out there.
+#[test]
+fn a_comparison_on_the_machine_at_hand() {
+    let steps = steps();
+    let (first, second) = (
+        everything_said("live", &steps[0]),
+        everything_said("refused", &steps[1]),
+    );
+    assert_eq!(steps[0].report.exit, Some(0), "{first}");
+    let stdout = String::from_utf8_lossy(&steps[0].stdout);
+    let json = stdout
+        .split("\n}\n")
+        .next()
+        .map(|text| format!("{text}\n}}"));
+    let json: serde_json::Value = serde_json::from_str(&json.expect("output")).expect("JSON");
+    assert_eq!(
+        (&json["schema"], &json["emulated"]),
+        (&"usher-reproduce-live/1".into(), &false.into())
+    );
+    let program = &json["programs"][0];
+    assert_eq!(
+        (
+            program["emulated"].as_bool(),
+            program["cells"][1]["n"].as_u64()
+        ),
+        (Some(false), Some(2))
+    );
+    let ops = |i: usize| program["schedulers"][i]["ops"].as_str();
+    assert!(
+        ops(0).is_none() && ops(1).is_some_and(|ops| ops.starts_with("usher")),
+        "{program}"
+    );
+    assert!(
+        stdout.contains("interrupted: 130") && stdout.contains("killed: unloaded"),
+        "{first}"
+    );
+    assert!(
+        second.contains("refused: 3")
+            && second.contains("sched_ext is enabled with the scheduler usher"),
+        "{second}"
+    );
+}
