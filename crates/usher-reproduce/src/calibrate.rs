@@ -30,7 +30,7 @@ const SCHEMA: &str = "usher-calibration/1";
 const ORIGIN: &str = "data/calibration/fits.toml";
 const TEXT: &str = include_str!("../../../data/calibration/fits.toml");
 /// The interval is halved until it is narrower than this share of its middle.
-const NARROW: f64 = 0.01;
+const NARROW: f64 = 0.02;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -243,7 +243,7 @@ impl Fit {
             ));
             Ok(simulated)
         };
-        let (at_low, at_high) = (at(low)?, at(high)?);
+        let (mut at_low, mut at_high) = (at(low)?, at(high)?);
         let rises = at_high > at_low;
         if (at_low < target) == (at_high < target) {
             return Err(self.wrong(format!(
@@ -251,16 +251,18 @@ impl Fit {
                 self.unit
             )));
         }
-        let mut simulated_fitted = at_low;
-        let mut fitted = low;
         while high > low + 1 && (high - low) as f64 > NARROW * (high + low) as f64 / 2.0 {
-            fitted = low + (high - low) / 2;
-            simulated_fitted = at(fitted)?;
-            match (simulated_fitted < target) == rises {
-                true => low = fitted,
-                false => high = fitted,
+            let middle = low + (high - low) / 2;
+            let simulated = at(middle)?;
+            match (simulated < target) == rises {
+                true => (low, at_low) = (middle, simulated),
+                false => (high, at_high) = (middle, simulated),
             }
         }
+        // Between the last two a straight line does.
+        let share = ((target - at_low) / (at_high - at_low)).clamp(0.0, 1.0);
+        let fitted = low + (share * (high - low) as f64).round() as u64;
+        let simulated_fitted = at(fitted)?;
         Ok(Fitted {
             name: self.name.clone(),
             is: self.is.clone(),

@@ -340,7 +340,8 @@ fn every_key_is_documented() {
     let folder = format!("{}/../../data/experiments", env!("CARGO_MANIFEST_DIR"));
     let mut shipped = 0;
     let mut used = Vec::new();
-    for path in files(Path::new(&folder)) {
+    let tomls = files(Path::new(&folder)).into_iter();
+    for path in tomls.filter(|path| path.extension().is_some_and(|e| e == "toml")) {
         let text = std::fs::read_to_string(&path).expect("readable");
         Experiment::parse(&path.display().to_string(), &text).unwrap_or_else(|e| panic!("{e}"));
         keys(&toml::from_str(&text).expect("TOML"), "", &mut used);
@@ -355,5 +356,66 @@ fn every_key_is_documented() {
     }
     for factor in ["scale", "factor", "calibration", "costs"] {
         assert!(!listed.iter().any(|key| key.ends_with(factor)), "{factor}");
+    }
+}
+
+/// Where a TOML value holds numbers, as numbers or as text (`5`, `0.9`, `30s`).
+fn numbers(value: &toml::Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                numbers(value, &format!("{at}/{key}"), out);
+            }
+        }
+        toml::Value::Array(list) => {
+            for value in list {
+                numbers(value, at, out);
+            }
+        }
+        toml::Value::String(text) => {
+            let number =
+                text.parse::<f64>().is_ok() || usher_sim::params::parse_duration(text).is_some();
+            out.extend(number.then(|| at.to_string()));
+        }
+        toml::Value::Boolean(_) | toml::Value::Datetime(_) => {}
+        toml::Value::Integer(_) | toml::Value::Float(_) => out.push(at.to_string()),
+    }
+}
+
+// Goal: no experiment has a fudge factor of its own, under whatever name: the only numbers of a file are how many runs,
+// how long they are, and options that its benchmark's program was given.
+// Method: every number of every file; and a file with one more, which must be seen.
+#[test]
+fn experiments_hold_no_numbers_of_their_own() {
+    let allowed = |at: &str| {
+        let words: Vec<&str> = at.split('/').skip(1).collect();
+        match words.as_slice() {
+            ["runs", "quick" | "full"] => true,
+            ["benchmarks", _, "quick" | "full", key] => {
+                usher_reproduce::experiment::LENGTHS.contains(key)
+            }
+            // The reader refuses what is no option of the program (`no_private_factors`).
+            ["benchmarks", _, "set", _] => true,
+            _ => false,
+        }
+    };
+    let found = |text: &str| {
+        let mut out = Vec::new();
+        numbers(&toml::from_str(text).expect("TOML"), "", &mut out);
+        out.retain(|at| !allowed(at));
+        out
+    };
+    let folder = format!("{}/../../data/experiments", env!("CARGO_MANIFEST_DIR"));
+    let tomls = files(Path::new(&folder));
+    let tomls: Vec<_> = tomls
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    assert_eq!(tomls.len(), shipped::keys().count());
+    for path in tomls {
+        let text = std::fs::read_to_string(path).expect("readable");
+        assert_eq!(found(&text), [""; 0], "{}", path.display());
+        let planted = format!("{text}\n[variants.planted.set]\nslowdown = \"1.07\"\n");
+        assert_eq!(found(&planted), ["/variants/planted/set/slowdown"]);
     }
 }
