@@ -45,7 +45,8 @@ fn steps() -> Vec<StepOutcome> {
 
 // Goal: on a real machine a comparison loads usher in turn with the kernel's scheduler and reports both; it leaves no
 // scheduler behind, also when it is interrupted or killed; and it refuses where somebody else's is loaded.
-// Method: a guest is the machine. Catches: a scheduler that stays loaded on somebody's machine, or one thrown out there.
+// Method: a guest is the machine. Catches: a scheduler that stays loaded on somebody's machine, or one thrown out
+// there.
 #[test]
 fn a_comparison_on_the_machine_at_hand() {
     let steps = steps();

@@ -167,7 +167,8 @@ mod tests {
 
     fn with(inner: &str) -> Result<Picture> {
         let text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 340 90\">\n<title>two &amp; two</title>\n{inner}\n</svg>"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 340 90\">\n\
+             <title>two &amp; two</title>\n{inner}\n</svg>"
         );
         Picture::parse("p.svg", &text)
     }

@@ -111,8 +111,8 @@ fn text(node: Node<'_, '_>) -> String {
         .collect()
 }
 
-// Goal: the page is whole: every tag closed, every row there with its verdict and all its commands, every point leading to
-// its row, what cannot be run said to be so, both colour schemes declared.
+// Goal: the page is whole: every tag closed, every row there with its verdict and all its commands, every point leading
+// to its row, what cannot be run said to be so, both colour schemes declared.
 // Method: read it as XML, and look the outcome's rows up in it.
 #[test]
 fn every_row_is_there_with_its_commands() {

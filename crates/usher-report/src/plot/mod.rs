@@ -16,7 +16,7 @@
 
 mod scale;
 
-pub use scale::{Scale, LINEAR_TO};
+pub use scale::{Scale, LINEAR_TO, LINEAR_WHOLLY_TO};
 
 use crate::svg::{px, Svg};
 

@@ -4,7 +4,7 @@
 /// Values up to this far from 0, in per cent, are drawn to scale where a logarithm is taken of the others.
 pub const LINEAR_TO: f64 = 10.0;
 /// A linear axis does as long as no value is further from 0 than this, in per cent.
-const LINEAR_WHOLLY_TO: f64 = 30.0;
+pub const LINEAR_WHOLLY_TO: f64 = 30.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -151,7 +151,8 @@ impl Scale {
 mod tests {
     use super::*;
 
-    // Goal: a far-off value leaves room for the others; small ones alone are to scale; the order is kept; 0 is labelled.
+    // Goal: a far-off value leaves room for the others; small ones alone are to scale; the order is kept; 0 is
+    // labelled.
     #[test]
     fn outliers_do_not_flatten_the_rest() {
         let scale = Scale::effects([-225.0, 3.0, 700.0], 0.0, 100.0);

@@ -46,6 +46,7 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
         partial: outcome.partial,
         legend: legend.collect(),
         linear_to: plot::LINEAR_TO as u32,
+        linear_wholly_to: plot::LINEAR_WHOLLY_TO as u32,
         verdicts: VERDICTS.map(|verdict| Mark::of(Some(verdict))),
         proposals: outcome
             .proposals
@@ -69,6 +70,7 @@ struct Page<'a> {
     partial: bool,
     legend: Vec<Legend>,
     linear_to: u32,
+    linear_wholly_to: u32,
     verdicts: [Mark; 5],
     proposals: Vec<View>,
 }
@@ -107,7 +109,12 @@ impl Mark {
                 "the simulated interval overlaps the published effect with its noise",
             ),
             Some(Verdict::Direction) => ("\u{2197}", "fair", "the same sign, another size"),
-            Some(Verdict::Null) => ("=", "fair", "neither can be told from no effect, or the simulated one stays within the published noise"),
+            Some(Verdict::Null) => (
+                "=",
+                "fair",
+                "neither can be told from no effect, or the simulated one stays within the published \
+                 noise",
+            ),
             Some(Verdict::PublishedIsNoise) => (
                 "\u{223c}",
                 "fair",
@@ -243,7 +250,7 @@ impl RowView {
             parameter: detail.parameter.clone(),
             variant: detail.variant.clone(),
             published: show::published(detail),
-            noise_from: detail.published_noise_from,
+            noise_from: detail.published_noise_from.map(noise_from),
             simulated: show::gain(detail.gain_pct.simulated, missing[0].as_deref()),
             interval: ends(detail.simulated_low, detail.simulated_high),
             usher: show::gain(detail.gain_pct.usher, missing[1].as_deref()),
@@ -257,6 +264,17 @@ impl RowView {
                 .filter_map(|(name, command)| Some((name, command.clone()?)))
                 .collect(),
         }
+    }
+}
+
+/// Where a published noise comes from, in words.
+fn noise_from(name: &'static str) -> &'static str {
+    match name {
+        "column" => "the standard deviations in the table",
+        "range" => "the range that the publication gives",
+        "control" => "how far rows stray that should show no effect",
+        "rounding" => "nothing but the digits that were printed",
+        other => other,
     }
 }
 

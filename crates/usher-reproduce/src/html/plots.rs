@@ -87,8 +87,8 @@ fn keys(row: &Detail) -> Vec<&str> {
     pairs(row).into_iter().map(|(key, _)| key).collect()
 }
 
-/// The one parameter in which rows with the same ones differ, and its value in each as text and as a number; `None` if there is no
-/// such parameter or its values are no numbers.
+/// The one parameter in which rows with the same ones differ, and its value in each as text and as a number; `None`
+/// if there is no such parameter or its values are no numbers.
 fn numbers(rows: &[&Detail]) -> Option<(Option<String>, Vec<(String, f64)>)> {
     let all: Vec<Vec<(&str, &str)>> = rows.iter().map(|row| pairs(row)).collect();
     let first = all.first()?;

@@ -14,8 +14,8 @@ use crate::{interrupt, out};
 
 /// Work the simulator's fitted numbers out again, from the published rows that they were set by
 ///
-/// Few numbers were: data/calibration/fits.toml lists them all, with the rows. This changes none; it prints each beside the one
-/// in force, and where that stands.
+/// Few numbers were: data/calibration/fits.toml lists them all, with the rows. This changes none; it prints each
+/// beside the one in force, and where that stands.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "Example: usher calibrate zen3-llc-wake")]
 pub struct Args {

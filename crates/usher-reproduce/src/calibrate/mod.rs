@@ -2,16 +2,20 @@
 //! Works the simulator's fitted numbers out again from the published rows that they were set by.
 //!
 //! A fitted number is one number of a machine or a program, with a meaning, which every experiment shares; one
-//! published figure sets it (a value, or the difference or ratio of two). `data/calibration/fits.toml` lists all of them. A fit
-//! looks for the value at which the simulation of those rows gives what the rows say, by halving an interval, with the same seeds
-//! at every step. It changes nothing: the number in force stands where the list says, with its source, and the report says
-//! how far from the fitted one it is.
+//! published figure sets it (a value, or the difference or ratio of two). `data/calibration/fits.toml` lists all of
+//! them. A fit looks for the value at which the simulation of those rows gives what the rows say, by halving an interval,
+//! with the same seeds at every step. It changes nothing: the number in force stands where the list says, with its
+//! source, and the report says how far from the fitted one it is.
+
+mod list;
+
+pub use list::{fits, Compare, Fit, IdleField, Parameter, RowName};
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use usher_sim::case::Case;
 use usher_sim::params::{format_duration, parse_duration};
 use usher_sim::workload::{self, Found};
@@ -24,125 +28,10 @@ use crate::plan::Plan;
 use crate::results::Results;
 use crate::{run, shipped};
 
-/// The layout that this version reads.
-const SCHEMA: &str = "usher-calibration/1";
-/// The list that comes with the program, and its place in the tree.
-const ORIGIN: &str = "data/calibration/fits.toml";
-const TEXT: &str = include_str!("../../../data/calibration/fits.toml");
+use list::ORIGIN;
+
 /// The interval is halved until it is narrower than this share of its middle.
 const NARROW: f64 = 0.02;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct List {
-    schema: String,
-    fit: Vec<Fit>,
-}
-
-/// A fitted number, and what sets it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fit {
-    /// Its name.
-    pub name: String,
-    /// What it means.
-    pub is: String,
-    /// Its unit.
-    pub unit: String,
-    /// The file and place where the number in force stands.
-    pub lives: String,
-    /// Which number.
-    pub parameter: Parameter,
-    /// Where to look for it.
-    pub search: [u64; 2],
-    /// Runs of each row, with seeds from 1.
-    pub runs: u32,
-    /// What of the rows is compared.
-    pub compare: Compare,
-    /// The rows.
-    pub rows: Vec<RowName>,
-}
-
-/// A number of the simulator.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-pub enum Parameter {
-    /// Of an idle state of the rows' machine.
-    Idle {
-        /// The state.
-        idle_state: String,
-        /// Which of its numbers.
-        field: IdleField,
-    },
-    /// Durations of the rows' workload: the first is fitted, the others keep their proportions to it.
-    Figures {
-        /// Their keys.
-        figures: Vec<String>,
-    },
-    /// The speed of a core type of the rows' machine.
-    Speed {
-        /// The type.
-        core_type: String,
-    },
-}
-
-/// A number of an idle state.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IdleField {
-    /// What an exit takes.
-    WakeNs,
-    /// What it takes on top where the whole last-level cache sleeps.
-    LlcWakeNs,
-}
-
-/// What of the rows' values is compared, published with simulated.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum Compare {
-    /// The value of one row.
-    Value,
-    /// The first row's less the second's.
-    Difference,
-    /// The first row's over the second's.
-    Ratio,
-}
-
-impl Compare {
-    fn of(self, values: &[f64]) -> f64 {
-        match (self, values) {
-            (Compare::Difference, [a, b]) => a - b,
-            (Compare::Ratio, [a, b]) => a / b,
-            (_, values) => values[0],
-        }
-    }
-
-    fn nr_rows(self) -> usize {
-        if self == Compare::Value {
-            1
-        } else {
-            2
-        }
-    }
-}
-
-/// A row of a published table.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RowName {
-    /// The table: an experiment's key.
-    pub table: String,
-    /// As in the table.
-    pub machine: String,
-    /// As in the table.
-    pub benchmark: String,
-    /// As in the table.
-    pub metric: String,
-    /// As in the table.
-    pub parameter: String,
-    /// As in the table.
-    pub variant: String,
-}
 
 /// What a fit gave.
 #[derive(Clone, Debug, Serialize)]
@@ -167,34 +56,6 @@ pub struct Fitted {
     pub fitted: u64,
     /// What it says there.
     pub simulated_fitted: f64,
-}
-
-/// The fits there are.
-///
-/// # Errors
-/// The list of the tree is wrong; it is this program's own, so that is a mistake in the tree.
-pub fn fits() -> Result<Vec<Fit>> {
-    let wrong = |what: String| ReproduceError::Experiment {
-        origin: ORIGIN.into(),
-        what,
-    };
-    let list: List = toml::from_str(TEXT).map_err(|error| wrong(error.to_string()))?;
-    if list.schema != SCHEMA {
-        return Err(wrong(format!(
-            "schema `{}`: this version reads `{SCHEMA}`",
-            list.schema
-        )));
-    }
-    for fit in &list.fit {
-        let (found, takes) = (fit.rows.len(), fit.compare.nr_rows());
-        if found != takes {
-            return Err(wrong(format!(
-                "{}: {found} rows, but this takes {takes}",
-                fit.name
-            )));
-        }
-    }
-    Ok(list.fit)
 }
 
 /// Simulates a fit's rows.
@@ -435,16 +296,6 @@ impl Bench<'_> {
     }
 }
 
-impl RowName {
-    /// The row in words, for messages.
-    pub fn words(&self) -> String {
-        format!(
-            "{}: {} {} {} {} {}",
-            self.table, self.machine, self.benchmark, self.metric, self.parameter, self.variant
-        )
-    }
-}
-
 /// What a value of metric `ours` is to be multiplied with to be one of metric `theirs`; both have their unit among the
 /// words of their names.
 fn in_published_unit(ours: &str, theirs: &str) -> Option<f64> {
@@ -481,8 +332,8 @@ mod tests {
     }
 
     // Goal: the fitted numbers can be worked out again from the rows that they are said to be from.
-    // Method: the two that are quick. A request's time is in force to four digits. The A7's speed is in force as 490: the
-    // posting's slowest run alone says 488.
+    // Method: the two that are quick. A request's time is in force to four digits. The A7's speed is in force as
+    // 490: the posting's slowest run alone says 488.
     #[test]
     fn numbers_in_force_are_the_fitted_ones() {
         for (name, off_permille) in [("sysbench-request", 10), ("tc2-a7-speed", 15)] {
@@ -494,8 +345,8 @@ mod tests {
         }
     }
 
-    // Goal: no number is fitted in silence: every figure of a workload that says it is calibrated is in the list, the list
-    // names numbers and rows that exist, and says in which file each number stands.
+    // Goal: no number is fitted in silence: every figure of a workload that says it is calibrated is in the list, the
+    // list names numbers and rows that exist, and says in which file each number stands.
     // Method: all workloads' sources against the list, and every fit's number in force.
     #[test]
     fn the_list_is_whole() {
