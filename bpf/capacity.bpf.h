@@ -7,6 +7,10 @@
  * and ends the slice; the task is then put back as if to wait, and handed to that CPU instead. The kernel
  * keeps a task whose slice ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which
  * the loader sets on such machines).
+ *
+ * A CPU that goes idle does not wait for that tick: it ends the slice on a weaker one whose task waits for such a CPU,
+ * and dispatch does there what the tick would do. Should the other run something else by then, or find the greater
+ * CPU taken, the slice ended for nothing, and who had it goes on unless somebody goes before it.
  */
 #ifndef USHER_CAPACITY_BPF_H
 #define USHER_CAPACITY_BPF_H
@@ -22,6 +26,15 @@ struct {
 	__type(key, int);
 	__type(value, struct usher_load);
 } usher_loads SEC(".maps");
+
+/*
+ * What the kernel says that a CPU is worth, or 0. It answers only a scheduler that is being attached, and need not say
+ * the same, or anything, in sysfs, from which the loader built the tables. The loader compares.
+ */
+static __always_inline u32 kernels_capacity(s32 cpu)
+{
+	return bpf_ksym_exists(scx_bpf_cpuperf_cap) ? scx_bpf_cpuperf_cap(cpu) : 0;
+}
 
 static __always_inline void load_begin(struct usher __arena *u, struct task_struct *p)
 {
@@ -111,6 +124,67 @@ static __noinline void misfit_tick(struct usher __arena *u, struct task_struct *
 	scx_bpf_task_set_slice(p, 0);
 }
 
+/*
+ * This CPU has gone idle, and nobody waits in a queue: calls for a task that its CPU is too weak for. The mark is
+ * there before the kick, which is a full barrier, and whoever dispatches at that CPU next takes it away.
+ */
+static __noinline void misfit_call(struct usher __arena *u, u32 cid)
+{
+	s32 weak = usher_misfit_call(u, cid);
+
+	if (weak < 0)
+		return;
+	usher_host_cpus[weak].called = 1;
+	scx_bpf_kick_cpu(u->cids[weak].cpu, SCX_KICK_PREEMPT);
+}
+
+/* This CPU is called for its task, which is prev unless that sleeps. */
+static __always_inline void misfit_answer(struct usher __arena *u, struct task_struct *prev, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	if (!u->asymmetric || !me->called)
+		return;
+	me->called = 0;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
+		misfit_tick(u, prev, cid);
+}
+
+/*
+ * From the queue of an LLC the task that this CPU is to take instead of the first, if there is one. Of the first
+ * USHER_FIT_LOOK those count that may run here; if it is none of them, the kernel goes on to the one who is next.
+ */
+static __noinline bool take_fitting(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
+{
+	struct task_struct *p;
+	u32 looked = 0;
+	u64 first = 0;
+	bool taken = false;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, llc, 0) {
+		struct usher_demand demand = {};
+		u64 v = p->scx.dsq_vtime;
+		bool here = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+
+		if (here) {
+			demand_of(u, p, &demand);
+			if (usher_take_instead(u, cid, first ? first : v, v, &demand)) {
+				taken = first && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+				break;
+			}
+			if (!first)
+				first = v;
+		}
+		if (++looked == USHER_FIT_LOOK)
+			break;
+	}
+	bpf_rcu_read_unlock();
+	if (taken)
+		count(cid, USHER_HOST_FIT_TAKEN);
+	return taken;
+}
+
 /* Whether p, on this CPU, is about to move to a greater one. */
 static __always_inline bool misfit_moves(struct usher __arena *u, struct task_struct *p, u32 cid)
 {
@@ -122,6 +196,7 @@ static __always_inline bool misfit_moves(struct usher __arena *u, struct task_st
 /* The task for which cid claimed a greater CPU does not come: that one is to look for work, or it is idle for nobody. */
 static __always_inline void misfit_give_back(struct usher __arena *u, u32 cid)
 {
+	count(cid, USHER_HOST_MISFIT_GIVEN_BACK);
 	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
 	usher_host_cpus[cid].moves_to = 0;
 }

@@ -12,7 +12,7 @@
  *                 that was woken takes the CPU of one that is not
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
- *   update_idle   the idle map
+ *   update_idle   the idle map; where CPUs differ, a task too heavy for a weaker one is called for
  *   tick          where CPUs differ: a task too heavy for this one moves to a greater one that idles
  *   cpu_online, cpu_offline   the loader is to build the tables anew; a CPU that leaves empties its queue
  *   running, stopping   virtual time, and the class of the task that runs
@@ -252,9 +252,11 @@ static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 c
 }
 
 /* A task from the queue of an LLC. Tasks that may not run here are passed over by the kernel. */
-static bool take_shared(struct usher __arena *u, u32 cid, u32 llc)
+static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 {
-	if (!scx_bpf_dsq_move_to_local(llc, 0)) {
+	bool taken = u->asymmetric && take_fitting(u, cpu, cid, llc);
+
+	if (!taken && !scx_bpf_dsq_move_to_local(llc, 0)) {
 		if (!usher_queue_retire(u, llc, cid))
 			return false;
 		if (!scx_bpf_dsq_move_to_local(llc, 0))
@@ -281,8 +283,11 @@ static bool somebody_due(struct usher __arena *u, struct task_struct *curr, u32 
 	return due;
 }
 
-/* At the end of prev's slice: who goes before it, here or in a longer queue elsewhere. */
-static __always_inline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev)
+/*
+ * At the end of prev's slice: who goes before it, here or in a longer queue elsewhere. By itself, as take_any(), so that
+ * what dispatch calls besides has room on the stack.
+ */
+static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u32 own = u->cids[cid].llc;
@@ -290,15 +295,15 @@ static __always_inline bool take_instead(struct usher __arena *u, s32 cpu, u32 c
 
 	if (me->pinned && usher_pinned_turn(u, cid) && take_pinned(me, cpu))
 		return true;
-	if (llc >= 0 && take_shared(u, cid, llc))
+	if (llc >= 0 && take_shared(u, cpu, cid, llc))
 		return true;
-	if (somebody_due(u, prev, own) && take_shared(u, cid, own))
+	if (somebody_due(u, prev, own) && take_shared(u, cpu, cid, own))
 		return true;
 	return take_pinned(me, cpu);
 }
 
 /* The queues in the core's order. */
-static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
+static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	struct usher_walk walk = { .cid = cid };
@@ -310,7 +315,7 @@ static __always_inline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 		llc = usher_walk_next(u, &walk);
 		if (llc < 0 || !can_loop)
 			break;
-		if (take_shared(u, cid, llc))
+		if (take_shared(u, cpu, cid, llc))
 			return true;
 	}
 	return take_pinned(me, cpu);
@@ -332,7 +337,12 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 			kick(u, cid, cid);
 		return;
 	}
-	if (!usher_idle_again(u, cid) || me->vain)
+	if (!usher_idle_again(u, cid)) {
+		if (u->asymmetric)
+			misfit_call(u, cid);
+		return;
+	}
+	if (me->vain)
 		return;
 	/*
 	 * Work in reach, once more. It may be work that this CPU is not allowed to take, so it is
@@ -413,6 +423,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		kick(u, cid, usher_late_look(u, cid));
 	else
 		builtin_late_look(u, cid);
+	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !misfit_moves(u, prev, cid);
 	if (goes_on) {
 		/* It pays for the slice it had. */
@@ -452,8 +463,13 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		rescue(u, cid);
 		return;
 	}
+	if (!usher_idle_enter(u, cid)) {
+		if (u->asymmetric)
+			misfit_call(u, cid);
+		return;
+	}
 	/* Work came between the last look and the idle bit: back, unless somebody claims us first. */
-	if (usher_idle_enter(u, cid) && usher_test_and_clear(u, cid))
+	if (usher_test_and_clear(u, cid))
 		kick(u, cid, cid);
 }
 
@@ -532,6 +548,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
 			scx_bpf_error("cannot create the queue of CPU %u: %d", u->cids[i].cpu, error);
 			return error;
 		}
+		usher_host_cpus[i].capacity = kernels_capacity(u->cids[i].cpu);
 	}
 	return 0;
 }

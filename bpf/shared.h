@@ -25,6 +25,8 @@ enum usher_host_event {
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
 	USHER_HOST_MISFIT_MOVED,   /* running tasks moved to a greater CPU */
+	USHER_HOST_MISFIT_GIVEN_BACK, /* greater CPUs claimed for a task that did not come */
+	USHER_HOST_FIT_TAKEN,	   /* tasks taken before the first of a queue, which was too heavy for the CPU */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
 	USHER_HOST_NR_EVENTS,
@@ -55,7 +57,9 @@ struct usher_host_cpu {
 	__u32 leaving; /* 1: on its way offline */
 	__u32 moves_to; /* 1 + the greater CPU, as a cid, that is claimed for the task that runs here */
 	__u32 moves_pid; /* ... which is this one */
-	__u32 unused[15];		       /* to whole 64-byte lines */
+	__u32 called;	 /* 1: a greater CPU has gone idle, and calls for the task that runs here. Written by that one */
+	__u32 capacity;	 /* what the kernel says of this CPU; 0: it does not say */
+	__u32 unused[9];		       /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

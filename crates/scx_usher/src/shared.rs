@@ -5,7 +5,7 @@
 pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 
 /// `enum usher_host_event`, by name.
-pub const HOST_EVENTS: [&str; 9] = [
+pub const HOST_EVENTS: [&str; 11] = [
     "pinned",
     "local",
     "shared",
@@ -13,6 +13,8 @@ pub const HOST_EVENTS: [&str; 9] = [
     "kicked",
     "no-set",
     "misfit-moved",
+    "misfit-given-back",
+    "fit-taken",
     "builtin-pick",
     "builtin-none",
 ];
@@ -40,6 +42,9 @@ pub struct HostCpu {
     leaving: u32,
     moves_to: u32,
     moves_pid: u32,
-    unused: [u32; 15],
+    called: u32,
+    /// What the kernel says of this CPU; 0: it does not say.
+    pub capacity: u32,
+    unused: [u32; 9],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

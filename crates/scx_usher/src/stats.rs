@@ -102,6 +102,18 @@ pub struct Metrics {
     /// Hints by rule.
     #[stat(desc = "tasks that got hints by a rule (--rules)")]
     pub hints_by_rule: u64,
+    /// Heavy tasks that wait for a strong CPU.
+    #[stat(desc = "tasks that began to wait, running on a weak CPU, for a greater one to go idle")]
+    pub misfit_waits: u64,
+    /// Calls for them.
+    #[stat(desc = "greater CPUs that went idle and called for such a task")]
+    pub misfit_called: u64,
+    /// Heavy tasks moved.
+    #[stat(desc = "running tasks moved to a greater CPU")]
+    pub misfit_moved: u64,
+    /// Tasks taken by fit.
+    #[stat(desc = "tasks that a weak CPU took before the first of a queue, being enough for them")]
+    pub fit_taken: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
     pub longest_wait_ms: u64,
@@ -145,6 +157,10 @@ impl From<&Counters> for Metrics {
             hints_kept: core[Event::HintKept],
             hints_lapsed: core[Event::HintLapsed],
             hints_by_rule: hint_call("by-rule"),
+            misfit_waits: core[Event::MisfitWaits],
+            misfit_called: core[Event::MisfitCalled],
+            misfit_moved: host("misfit-moved"),
+            fit_taken: host("fit-taken"),
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
@@ -215,6 +231,13 @@ impl Metrics {
             self.hints_by_rule,
             self.longest_wait_ms
         )?;
+        if self.misfit_waits + self.misfit_moved + self.fit_taken > 0 {
+            writeln!(
+                out,
+                "  misfit waits {} called {} moved {}  taken for fit {}",
+                self.misfit_waits, self.misfit_called, self.misfit_moved, self.fit_taken
+            )?;
+        }
         Ok(out.flush()?)
     }
 }
@@ -287,6 +310,7 @@ mod tests {
         metrics.print(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("prev-core 50.0%  queued 50.0%"), "{text}");
+        assert!(!text.contains("misfit"), "all CPUs are equal: {text}");
         assert!(
             text.contains(
                 "moved  core 1  llc 2  node 3  remote 4  hints kept 0 lapsed 0 by rule 5  longest wait 7 ms"
