@@ -93,6 +93,16 @@ impl Arena {
         unsafe { self.core.settled() }
     }
 
+    /// By cid: what the kernel said of each CPU when the scheduler was attached; 0 where it said nothing.
+    pub fn kernels_capacities(&self) -> Vec<u32> {
+        let cpus = self.host_cpus() as *const HostCpu;
+        let of = |cid| {
+            // SAFETY: within the arena.
+            unsafe { addr_of!((*cpus.add(cid)).capacity).read_volatile() }
+        };
+        (0..self.layout.cpus).map(of).collect()
+    }
+
     /// All counters now, summed over CPUs.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters {

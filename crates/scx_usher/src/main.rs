@@ -12,6 +12,7 @@
 //! | `environment` | can this machine run it at all? |
 //! | `scheduler` | one life: open, load, build, attach |
 //! | `arena`, `shared` | the memory shared with BPF |
+//! | `capacity` | what CPUs are worth, where the kernel says otherwise than sysfs |
 //! | `hints`, `rules` | serving placement hints, and a file of rules for programs that do not ask |
 //! | `watch` | sleep until something happens |
 //! | `stats`, `report` | counters for people, for scx_stats clients, as JSON |
@@ -20,6 +21,7 @@
 
 mod arena;
 mod args;
+mod capacity;
 mod environment;
 mod failure;
 mod hints;
@@ -46,6 +48,7 @@ use scx_utils::build_id;
 
 use arena::Counters;
 use args::Args;
+use capacity::Capacities;
 use environment::Environment;
 use failure::Failure;
 use hints::Hinting;
@@ -106,12 +109,14 @@ fn run(args: &Args) -> Result<()> {
     let mut total = Counters::default();
     let mut hinting = Hinting::new(!args.no_hints, rules);
     let mut storages = Storages::default();
+    let mut capacities = Capacities::default();
     while live(
         args,
         &signals,
         &current,
         &mut hinting,
         &mut storages,
+        &mut capacities,
         &mut total,
     )? {
         log::info!("starting anew");
@@ -126,11 +131,24 @@ fn live(
     current: &Current,
     hinting: &mut Hinting,
     storages: &mut Storages,
+    capacities: &mut Capacities,
     total: &mut Counters,
 ) -> Result<bool> {
     let mut storage = MaybeUninit::uninit();
-    let attached = Attached::start(args, hinting, storages, current.clone(), &mut storage)?;
+    let attached = Attached::start(
+        args,
+        hinting,
+        storages,
+        capacities,
+        current.clone(),
+        &mut storage,
+    )?;
     log::info!("attached as {}", attached.ops);
+    if attached.hear_capacities(capacities) {
+        log::info!("the kernel's capacities of CPUs are others than its sysfs has");
+        attached.stop(hinting)?;
+        return Ok(true);
+    }
     let happening = watch(args, signals, current, &attached);
     if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
         total.add(&arena.counters());
@@ -142,6 +160,7 @@ fn live(
             &attached.ops,
             attached.startup,
             total,
+            attached.capacities(capacities),
             &attached.programs(),
         )?;
     }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use usher_core::Event;
 
 use crate::arena::Counters;
+use crate::capacity::CapacityReport;
 use crate::shared::{HINT_CALLS, HOST_EVENTS, LEVELS};
 use crate::skel::MainSkel;
 
@@ -54,6 +55,8 @@ struct Report<'a> {
     events: BTreeMap<&'static str, u64>,
     callbacks: BTreeMap<&'static str, u64>,
     longest_wait_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacities: Option<CapacityReport>,
     programs: BTreeMap<&'a str, &'a Program>,
 }
 
@@ -63,6 +66,7 @@ pub fn write(
     ops: &str,
     startup: Startup,
     counters: &Counters,
+    capacities: Option<CapacityReport>,
     programs: &[Program],
 ) -> Result<()> {
     let report = Report {
@@ -90,6 +94,7 @@ pub fn write(
             .collect(),
         callbacks: HOST_EVENTS.into_iter().zip(counters.host).collect(),
         longest_wait_ns: counters.waited_ns,
+        capacities,
         programs: programs
             .iter()
             .map(|program| (program.name.as_str(), program))

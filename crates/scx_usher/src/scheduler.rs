@@ -17,6 +17,7 @@ use usher_topo::{parse_cpulist, Topology, MAX_CPU_NUMBER};
 
 use crate::arena::{Arena, Layout};
 use crate::args::{Args, Idle};
+use crate::capacity::{Capacities, CapacityReport};
 use crate::failure::Failure;
 use crate::hints::Hinting;
 use crate::report::{programs, Program, Startup};
@@ -36,14 +37,16 @@ struct Machine {
 }
 
 impl Machine {
-    fn read(args: &Args) -> Result<Self> {
+    fn read(args: &Args, capacities: &Capacities) -> Result<Self> {
         // Before the topology, so that no change between the two goes unnoticed.
         let hotplug_seq = hotplug_seq()?;
         let possible = "/sys/devices/system/cpu/possible";
         let list = fs::read_to_string(possible).context(possible)?;
         let list = parse_cpulist(list.trim(), MAX_CPU_NUMBER)
             .map_err(|(what, value)| anyhow!("{possible}: {what}, found `{value}`"))?;
-        let topo = Topology::build(&usher_topo::sysfs::read_live()?, args.shard_width)?;
+        let mut raw = usher_topo::sysfs::read_live()?;
+        raw.set_capacities(capacities.known());
+        let topo = Topology::build(&raw, args.shard_width)?;
         log::info!(
             "{} CPUs, {} LLCs, {} nodes",
             topo.nr_cids(),
@@ -136,8 +139,8 @@ pub struct Attached<'obj> {
     links: Vec<Link>,
     current: Current,
     skel: MainSkel<'obj>,
-    /// Of the machine that the tables are of.
-    hotplug_seq: u64,
+    /// What the tables are of.
+    machine: Machine,
     /// The name it has in the kernel.
     pub ops: String,
     /// How long it took to get here.
@@ -150,11 +153,12 @@ impl<'obj> Attached<'obj> {
         args: &Args,
         hinting: &mut Hinting,
         storages: &mut Storages,
+        capacities: &Capacities,
         current: Current,
         storage: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
         let begun = Instant::now();
-        let machine = Machine::read(args)?;
+        let machine = Machine::read(args, capacities)?;
         let layout = Layout::of(&machine.tables, &machine.settings)?;
         let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
         storages.hand_on(&mut open)?;
@@ -194,7 +198,7 @@ impl<'obj> Attached<'obj> {
             links,
             current,
             skel,
-            hotplug_seq: machine.hotplug_seq,
+            machine,
             ops,
             startup: Startup {
                 load_ms,
@@ -210,7 +214,24 @@ impl<'obj> Attached<'obj> {
 
     /// Whether CPUs came or went since the tables were built.
     pub fn cpus_changed(&self) -> Result<bool> {
-        Ok(hotplug_seq()? != self.hotplug_seq)
+        Ok(hotplug_seq()? != self.machine.hotplug_seq)
+    }
+
+    /// Hears what the kernel said of the capacity of CPUs when the scheduler was attached. True if it said otherwise than
+    /// the tables do, so that the scheduler is to start anew.
+    pub fn hear_capacities(&self, capacities: &mut Capacities) -> bool {
+        if !self.machine.settings.capacity {
+            return false;
+        }
+        let current = self.current.lock().expect("no reader panics");
+        let kernels = current.as_ref().map(Arena::kernels_capacities);
+        capacities.learn(&self.machine.tables, &kernels.unwrap_or_default())
+    }
+
+    /// What CPUs count as, for the statistics; nothing if all count as equal because that was asked for.
+    pub fn capacities(&self, capacities: &Capacities) -> Option<CapacityReport> {
+        let asked = self.machine.settings.capacity;
+        asked.then(|| capacities.report(&self.machine.tables))
     }
 
     /// Whether the kernel ended the scheduler.

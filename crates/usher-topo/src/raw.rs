@@ -32,6 +32,46 @@ pub struct RawTopology {
     pub core_types: Vec<CoreType>,
 }
 
+impl RawTopology {
+    /// Gives CPUs another capacity than the reader found, in 1024ths of the strongest; the others keep theirs, and a CPU
+    /// that is not online is passed over. Speeds follow, where a CPU's capacity changes. Values above [`CAPACITY_MAX`] are
+    /// refused by [`crate::Topology::build`], as everywhere.
+    pub fn set_capacities(&mut self, capacities: &BTreeMap<Cpu, u32>) {
+        let of_cpus: Vec<(u32, String)> = self
+            .cpus
+            .iter()
+            .map(|cpu| {
+                let kind = &self.core_types[cpu.core_type as usize];
+                let capacity = capacities.get(&cpu.cpu).copied();
+                // Kinds are told apart by a capacity in their name, which may be another now.
+                let suffix = format!("-{}", kind.capacity);
+                let name = kind.name.strip_suffix(&suffix).unwrap_or(&kind.name);
+                (capacity.unwrap_or(kind.capacity), name.to_string())
+            })
+            .collect();
+        let changed = self.cpus.iter().zip(&of_cpus).any(|(cpu, (capacity, _))| {
+            self.core_types[cpu.core_type as usize].capacity != *capacity
+        });
+        if !changed {
+            return;
+        }
+        let of_cpus: Vec<(u32, &str)> = of_cpus
+            .iter()
+            .map(|(capacity, name)| (*capacity, name.as_str()))
+            .collect();
+        let (kinds, of_cpus) = distinct_kinds(&of_cpus);
+        let before = std::mem::replace(&mut self.core_types, kinds);
+        for (cpu, kind) in self.cpus.iter_mut().zip(of_cpus) {
+            let old = &before[cpu.core_type as usize];
+            let new = &mut self.core_types[kind as usize];
+            if old.capacity == new.capacity {
+                (new.cpu_power, new.speed_permille) = (old.cpu_power, old.speed_permille);
+            }
+            cpu.core_type = kind;
+        }
+    }
+}
+
 /// One online CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawCpu {
@@ -116,4 +156,56 @@ pub(crate) fn distinct_kinds(of_cpus: &[(u32, &str)]) -> (Vec<CoreType>, Vec<u32
         u32::try_from(index).expect("no more kinds than CPUs")
     };
     (types.collect(), of_cpus.iter().map(index_of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: CPUs get the capacities given, and no others; kinds are strongest first and named after what they are now; what
+    // is the same changes nothing. Method: the machine of the 2013 proposal.
+    #[test]
+    fn capacities_are_replaced_by_cpu() {
+        let source = crate::Source::Machine("tc2-2a15-3a7".into());
+        let read = source.read().expect("a built-in machine");
+        let of = |raw: &RawTopology| -> Vec<u32> {
+            let kind = |cpu: &RawCpu| raw.core_types[cpu.core_type as usize].capacity;
+            raw.cpus.iter().map(kind).collect()
+        };
+        let strong_and_weak = of(&read);
+        let weak = strong_and_weak[2];
+        assert!(strong_and_weak[1] > weak);
+
+        let mut raw = read.clone();
+        let same = read.cpus.iter().map(|cpu| cpu.cpu).zip(of(&read));
+        raw.set_capacities(&same.collect());
+        assert_eq!(raw, read);
+
+        raw.set_capacities(&BTreeMap::from([(Cpu(3), 300), (Cpu(77), 5)]));
+        let mut expected = strong_and_weak.clone();
+        expected[3] = 300;
+        assert_eq!(of(&raw), expected);
+        let kinds: Vec<(&str, u32, u32)> = raw
+            .core_types
+            .iter()
+            .map(|kind| (kind.name.as_str(), kind.capacity, kind.speed_permille))
+            .collect();
+        let weak_name = read.core_types[1].name.as_str();
+        let (weak_is, other_is) = (format!("{weak_name}-{weak}"), format!("{weak_name}-300"));
+        let weak_speed = read.core_types[1].speed_permille;
+        assert_eq!(
+            kinds[1..],
+            [(&*weak_is, weak, weak_speed), (&*other_is, 300, 292)]
+        );
+
+        // All alike again: one kind of that name.
+        let all = raw.cpus.iter().map(|cpu| (cpu.cpu, CAPACITY_MAX));
+        let all = all.collect();
+        raw.set_capacities(&all);
+        assert!(raw
+            .core_types
+            .iter()
+            .all(|kind| kind.capacity == CAPACITY_MAX));
+        crate::Topology::build(&raw, 64).expect("consistent");
+    }
 }
