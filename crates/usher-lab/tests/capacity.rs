@@ -10,7 +10,7 @@ mod common;
 
 use std::sync::OnceLock;
 
-use common::Steps;
+use common::{Steps, HOGS, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -25,11 +25,14 @@ const LIMIT_S: u64 = 240;
 const PATIENCE_MS: &str = "20000";
 
 /// The steps: the test's name, the script, and whether it runs under usher.
-const STEPS: [(&str, &str, bool); 4] = [
+const STEPS: [(&str, &str, bool); 7] = [
     ("description", DESCRIPTION, false),
     ("speed", SPEED, false),
     ("misfit_eevdf", MISFIT, false),
     ("misfit_usher", MISFIT, true),
+    ("called", CALLED, true),
+    ("lie", LIE, false),
+    ("corrected", "sleep 2", true),
 ];
 
 const DESCRIPTION: &str = "
@@ -53,6 +56,22 @@ done";
 
 const MISFIT: &str = "usher bench misfit --format json";
 
+// All strong CPUs are taken, and a heavy task waits on a weak one, until one of the others ends.
+const CALLED: &str = "
+for cpu in 0 1 2 3; do burn $cpu; pids=\"$pids $!\"; first=$!; done
+burn 5; waits=$!
+sleep 2; taskset -p ff $waits >/dev/null
+sleep 2; echo \"waits on $(cpu_of $waits)\"
+kill $first
+wait_at_most $waits 3; echo 'called up'
+kill $pids $waits 2>/dev/null; true";
+
+// The kernel's own figures stay; what sysfs shows of the weak CPUs is another file from here on.
+const LIE: &str = "
+echo 900 > /tmp/capacity
+for cpu in 4 5 6 7; do mount -o bind /tmp/capacity /sys/devices/system/cpu/cpu$cpu/cpu_capacity; done
+cat /sys/devices/system/cpu/cpu5/cpu_capacity";
+
 fn boot() -> Steps {
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let mut usher: Scheduler = "usher".parse().expect("known");
@@ -63,7 +82,7 @@ fn boot() -> Steps {
             let scheduler = if *under_usher { &usher } else { &kernels_own };
             let command: Vec<String> = match script.starts_with("usher ") {
                 true => script.split(' ').map(str::to_string).collect(),
-                false => vec!["sh".into(), "-c".into(), script.to_string()],
+                false => vec!["sh".into(), "-c".into(), format!("{SHELL}{HOGS}{script}")],
             };
             (scheduler.clone(), command)
         })
@@ -244,4 +263,32 @@ fn a_light_task_stays() {
     );
     let per_1000_s = light["migrations_per_1000_s"].as_u64();
     assert!(per_1000_s.is_some_and(|rate| rate <= 1000), "{context}");
+}
+
+// Goal: a strong CPU that goes idle calls for the heavy task on a weak one. Method: where the task is, and the counter. Catches:
+// a CPU that leaves it to the weak one's tick.
+#[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
+fn a_strong_cpu_that_goes_idle_calls() {
+    let (step, context) = step("called");
+    assert!(context.contains("called up"), "{context}");
+    for (group, name) in [("events", "misfit-called"), ("callbacks", "misfit-moved")] {
+        assert!(common::counted(step, group, name) >= 1, "{name}: {context}");
+    }
+}
+
+// Goal: capacities are the kernel's own where it says otherwise than its sysfs. Method: another file over that of each weak CPU,
+// and what the statistics then show. Catches: a figure that is not asked for, or taken only for some purposes, and a loader
+// that starts anew for ever.
+#[test]
+#[ignore = "needs an emulator and compilers for arm64; make capacity"]
+fn the_kernels_figures_win() {
+    let (_, said) = step("lie");
+    assert!(said.contains("900\n"), "{said}");
+    let (step, context) = step("corrected");
+    let stats = step.report.scheduler_stats.as_ref().expect("statistics");
+    let weak = shape().clusters().last().expect("two").capacity.to_string();
+    let mut expected = serde_json::json!({"cpus": {"1024": 4}, "corrected": 4});
+    expected["cpus"][weak] = 4.into();
+    assert_eq!(stats["capacities"], expected, "{context}");
 }

@@ -30,6 +30,19 @@ wait_attached_since() {
 loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }; }
 "#;
 
+/// Functions for scripts: tasks that never sleep, born on a list of CPUs, and where one is.
+pub const HOGS: &str = r#"
+burn() { taskset -c $1 sh -c 'while :; do :; done' & }
+cpu_of() { cut -d ' ' -f 39 /proc/$1/stat; }
+wait_at_most() {
+    n=0
+    while [ $(cpu_of $1) -gt $2 ]; do
+        n=$((n + 1)); [ $n -lt 200 ] || { echo "task $1 is still on CPU $(cpu_of $1) after 20 s"; exit 1; }
+        sleep 0.1
+    done
+}
+"#;
+
 pub fn repository() -> PathBuf {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     Path::new(path).canonicalize().expect("this repository")
@@ -113,6 +126,14 @@ pub fn decisions(step: &StepOutcome) -> u64 {
         .expect("usher reports at its end");
     let reasons = stats["reasons"].as_object().expect("reasons are an object");
     reasons.values().filter_map(|count| count.as_u64()).sum()
+}
+
+/// A count of usher's statistics in a step: `group` is `reasons`, `events` or `callbacks`.
+pub fn counted(step: &StepOutcome, group: &str, name: &str) -> u64 {
+    let stats = step.report.scheduler_stats.as_ref();
+    let stats = stats.expect("usher reports at its end");
+    let count = stats[group][name].as_u64();
+    count.unwrap_or_else(|| panic!("no {name} in the statistics' {group}: {stats}"))
 }
 
 /// A test per function and kernel.

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Strong and weak CPUs on an x86 kernel, by its sysfs alone.
+//!
+//! An x86 kernel has capacities of CPUs only from `intel_pstate` on hybrid processors without SMT, which no emulator has, so
+//! the kernel of this guest takes all CPUs for equal. But scx_usher reads sysfs, and goes by it where the kernel itself tells no
+//! CPUs apart. So two CPUs get a sysfs folder of their own that says `cpu_capacity` 446. They are not slower: what these
+//! tests look at is what usher does about them, by its counters, and where tasks are. CPUs that are weak, on a kernel that
+//! knows it: capacity.rs, on arm64.
+
+mod common;
+
+use std::sync::OnceLock;
+
+use common::{built, Steps, HOGS, SHELL};
+use usher_lab::lab::{self, Request};
+use usher_lab::runner::StepOutcome;
+use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
+
+/// Two LLCs: CPUs 0 and 1 are strong, 2 and 3 weak.
+const SHAPE: &str = "1n2l2c1t";
+
+/// Guest seconds after which a step's command hangs.
+const LIMIT_S: u64 = 120;
+
+/// The steps: the test's name, the script, and the options of usher, if it runs under it.
+const STEPS: [(&str, &str, Option<&[&str]>); 5] = [
+    ("weaken", WEAKEN, None),
+    ("misfit", MISFIT, Some(&[])),
+    ("called", CALLED, Some(&[])),
+    ("crowded", CROWDED, Some(&[])),
+    ("ignored", CROWDED, Some(&["--no-capacity"])),
+];
+
+/// Folders of sysfs can be copied and put over the original; what they link to is left out, it is read elsewhere.
+const WEAKEN: &str = "
+for cpu in 0 1 2 3; do
+    capacity=446; [ $cpu -gt 1 ] || capacity=1024
+    mkdir -p /tmp/cpu$cpu
+    cp -r /sys/devices/system/cpu/cpu$cpu/topology /sys/devices/system/cpu/cpu$cpu/cache /tmp/cpu$cpu 2>/dev/null
+    cp /sys/devices/system/cpu/cpu$cpu/online /tmp/cpu$cpu 2>/dev/null
+    mkdir /tmp/cpu$cpu/node0
+    echo $capacity > /tmp/cpu$cpu/cpu_capacity
+    mount -o bind /tmp/cpu$cpu /sys/devices/system/cpu/cpu$cpu
+done
+cat /sys/devices/system/cpu/cpu*/cpu_capacity";
+
+// Where it is born it must stay a while, else nothing is known of it.
+const MISFIT: &str = "
+burn 2; heavy=$!
+sleep 1; echo \"born on $(cpu_of $heavy)\"
+taskset -p f $heavy >/dev/null
+wait_at_most $heavy 1; echo 'moved up'
+kill $heavy";
+
+const CALLED: &str = "
+burn 0; first=$!; burn 1; second=$!; burn 3; third=$!
+sleep 1
+taskset -p f $third >/dev/null
+sleep 1; echo \"waits on $(cpu_of $third)\"
+kill $first
+wait_at_most $third 1; echo 'called up'
+kill $second $third";
+
+// Five that never sleep, on four CPUs, and others that do less: somebody always waits in both queues.
+const CROWDED: &str = "
+for n in 1 2 3 4 5; do burn 0-3; pids=\"$pids $!\"; done
+sleep 1
+stress-ng --cpu 6 --cpu-load 15 --pipe 1 --fork 1 -t 5 >/dev/null 2>&1
+kill $pids
+echo done";
+
+fn boot() -> Steps {
+    let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
+    let usher = built("scx_usher").to_string_lossy().into_owned();
+    let steps: Vec<(Scheduler, Vec<String>)> = STEPS
+        .iter()
+        .map(|(_, script, options)| {
+            let mut scheduler = kernels_own.clone();
+            if let Some(options) = options {
+                scheduler = usher.parse().expect("a program");
+                // CPUs take turns on one host CPU, so the kernel's watchdog has to be patient.
+                let options = ["--timeout-ms", "20000"].iter().chain(*options);
+                let options: Vec<String> = options.map(|option| option.to_string()).collect();
+                scheduler.add_options(&options);
+            }
+            let script = format!("{SHELL}{HOGS}{script}");
+            (scheduler, vec!["sh".into(), "-c".into(), script])
+        })
+        .collect();
+    let request = Request::new(
+        SHAPE.parse().expect("a legal shape"),
+        "6.18",
+        Vec::new(),
+        LIMIT_S,
+    );
+    lab::run_steps(&request, &steps, &|line| eprintln!("{line}"), &mut |_| ())
+        .map(|outcome| outcome.steps)
+        .map_err(|error| error.to_string())
+}
+
+/// What a step gave, and everything said in it. Its command ended well, and its scheduler was there to the end.
+fn step(name: &str) -> (&'static StepOutcome, String) {
+    static GUEST: OnceLock<Steps> = OnceLock::new();
+    let steps = GUEST.get_or_init(boot).as_ref();
+    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
+    let index = STEPS.iter().position(|(known, _, _)| *known == name);
+    let step = &steps[index.expect("a known step")];
+    let context = common::everything_said(name, step);
+    assert_eq!(step.report.exit, Some(0), "{context}");
+    assert_eq!(step.report.ejected, None, "{context}");
+    (step, context)
+}
+
+// Goal: what the loader reads gets into the kernel, and a kernel that tells no CPUs apart does not overrule it. Method: the
+// capacities in the statistics. Catches: unequal CPUs that count as equal on x86, and a loader that starts anew for ever.
+#[test]
+fn unequal_cpus_are_known() {
+    let (_, said) = step("weaken");
+    assert!(said.contains("1024\n1024\n446\n446\n"), "{said}");
+    let (step, context) = step("misfit");
+    let stats = step.report.scheduler_stats.as_ref().expect("statistics");
+    let expected = serde_json::json!({"cpus": {"446": 2, "1024": 2}, "corrected": 0});
+    assert_eq!(stats["capacities"], expected, "{context}");
+}
+
+// Goal: a task that never sleeps leaves a weak CPU for an idle strong one while it runs. Method: one that worked a second on
+// CPU 2 before it may go. Catches: programs that this kernel's verifier or JIT turns down where CPUs differ.
+#[test]
+fn a_heavy_task_moves_up() {
+    let (step, context) = step("misfit");
+    assert!(
+        context.contains("born on 2") && context.contains("moved up"),
+        "{context}"
+    );
+    assert!(
+        common::counted(step, "callbacks", "misfit-moved") >= 1,
+        "{context}"
+    );
+}
+
+// Goal: a strong CPU that goes idle calls for a heavy task on a weak one. Method: both strong ones are taken until one of the
+// tasks there ends. Catches: a CPU that goes idle and leaves it to the weak one's tick.
+#[test]
+fn a_strong_cpu_that_goes_idle_calls() {
+    let (step, context) = step("called");
+    assert!(context.contains("called up"), "{context}");
+    for (group, name) in [
+        ("events", "misfit-waits"),
+        ("events", "misfit-called"),
+        ("callbacks", "misfit-moved"),
+    ] {
+        assert!(common::counted(step, group, name) >= 1, "{name}: {context}");
+    }
+}
+
+// Goal: a weak CPU takes a task that it is enough for before one that it is not. Method: queues with both, by the counter.
+#[test]
+fn weak_cpus_take_what_fits() {
+    let (step, context) = step("crowded");
+    assert!(
+        common::counted(step, "callbacks", "fit-taken") >= 1,
+        "{context}"
+    );
+}
+
+// Goal: --no-capacity leaves all of it out. Method: the same crowd.
+#[test]
+fn no_capacity_is_asked_for() {
+    let (step, context) = step("ignored");
+    for (group, name) in [
+        ("events", "misfit-waits"),
+        ("callbacks", "misfit-moved"),
+        ("callbacks", "fit-taken"),
+    ] {
+        assert_eq!(common::counted(step, group, name), 0, "{name}: {context}");
+    }
+    let stats = step.report.scheduler_stats.as_ref().expect("statistics");
+    assert!(stats.get("capacities").is_none(), "{context}");
+}
