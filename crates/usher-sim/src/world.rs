@@ -67,11 +67,12 @@ impl ChannelSpec {
     };
 
     /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a
-    /// small message takes its data plus a header of some 768 bytes; writers are woken when half is free.
+    /// small message takes its data plus a header of some 768 bytes; writers are woken when no more than a
+    /// quarter of it is taken (`unix_writable` in net/unix/af_unix.c).
     pub const UNIX_SOCKET: ChannelSpec = ChannelSpec {
         capacity: 212_992,
         overhead: 768,
-        writers_wake_permille: 500,
+        writers_wake_permille: 250,
         writers_wake_all: true,
         sync: true,
         protocol_ns: 300,

@@ -194,6 +194,11 @@ pub struct Config {
     /// 6.2, 7.x deltas and 6.12 LTS: newly idle CPUs look at a domain at random, in proportion to how
     /// often that succeeded.
     pub newidle_dice: bool,
+    /// 6.5: a CPU that a wakeup is on its way to does not look for other work (5.16).
+    pub newidle_heeds_wakeups: bool,
+    /// 6.5: idle CPUs are balanced as soon as one of them is due, also one that went idle since they last were
+    /// (5.15).
+    pub nohz_update: bool,
     /// A CPU whose core is otherwise busy leaves balancing above its core to one of an idle core (6.6).
     pub idle_core_balances: bool,
     /// 6.5: after enough failures of any kind the running task is pushed away, and the next attempt is
@@ -232,6 +237,8 @@ impl Config {
             busy_factor: 32,
             newidle_gate: NewidleGate::MigrationCost,
             newidle_dice: false,
+            newidle_heeds_wakeups: false,
+            nohz_update: false,
             idle_core_balances: false,
             active_any: true,
             sibling_by_core: false,
@@ -256,6 +263,8 @@ impl Config {
             pct_above_llc: 117,
             busy_factor: 16,
             newidle_gate: NewidleGate::DomainCost,
+            newidle_heeds_wakeups: true,
+            nohz_update: true,
             active_any: false,
             ..Config::cfs59()
         }

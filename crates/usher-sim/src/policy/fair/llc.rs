@@ -115,6 +115,9 @@ impl Fair {
         }
         self.cpu_mut(cpu).tick_stopped = true;
         self.nohz.idle.insert(cpu);
+        if self.cfg.nohz_update {
+            self.nohz.next_balance = self.nohz.next_balance.min(self.cpu(cpu).next_balance);
+        }
         self.nohz.nr += 1;
         host.access(self.nohz.line, Access::Rmw);
         host.access(self.nohz.count_line, Access::Rmw);

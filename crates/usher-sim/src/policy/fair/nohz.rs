@@ -197,6 +197,9 @@ impl Fair {
 
     /// 6.5 `newidle_balance`. Returns whether there is something to run now.
     pub(super) fn newidle_balance(&mut self, host: &mut Host, cpu: Cpu) -> bool {
+        if self.cfg.newidle_heeds_wakeups && self.cpu(cpu).pending > 0 {
+            return false;
+        }
         self.cpu_mut(cpu).idle_stamp = host.now().max(1);
         host.access(self.overload_line, Access::Read);
         if !self.overload || !self.newidle_worth(cpu) {

@@ -260,6 +260,37 @@ fn newidle_is_gated_by_the_idle_time() {
     }
 }
 
+// Goal: 6.5, since 5.16: no newidle balancing on a CPU that a wakeup is on its way to.
+// Method: the pull of above, with a wakeup pending.
+#[test]
+fn newly_idle_cpus_wait_for_wakeups_on_their_way() {
+    for (cfg, balances) in [(Config::cfs59(), 1), (Config::cfs60(), 0)] {
+        let mut stage = Stage::new(machine("zen3-2s"), cfg);
+        pile(&mut stage, 1, 3);
+        stage.at(COLD, Cpu(2));
+        stage.fair.overload = true;
+        stage.fair.cpus[2].pending = 1;
+        stage.pick(2);
+        assert_eq!(stage.counter("newidle_balances"), balances);
+    }
+}
+
+// Goal: 6.5, since 5.15: a CPU that goes idle and is due sooner than the others brings the next idle balancing
+// forward.
+// Method: the others' time is a second ahead, CPU 6's is not.
+#[test]
+fn idle_balancing_heeds_who_went_idle_since() {
+    for (cfg, next) in [(Config::cfs59(), 1000 * MS), (Config::cfs60(), 20 * MS)] {
+        let mut stage = Stage::new(machine("zen3-2s"), cfg);
+        stage.fair.nohz.next_balance = 1000 * MS;
+        stage.fair.cpus[6].tick_stopped = false;
+        stage.fair.cpus[6].next_balance = 20 * MS;
+        stage.at(10 * MS, Cpu(6));
+        stage.fair.tick_stopped(&mut stage.sim.host, Cpu(6));
+        assert_eq!(stage.fair.nohz.next_balance, next);
+    }
+}
+
 // Goal: 6.1 avg_idle: an eighth of the difference per idle period, at most twice the maximal search cost.
 // Method: periods of 0.2 ms and 100 ms against an average of 1 ms.
 #[test]
