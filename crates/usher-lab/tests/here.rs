@@ -12,6 +12,7 @@ use usher_lab::scheduler::Scheduler;
 /// Everything in one guest: under the kernel's own scheduler, and where another one is loaded already.
 fn steps() -> Vec<StepOutcome> {
     let usher = built("usher").display().to_string();
+    let scx_usher = built("scx_usher").display().to_string();
     // A comparison to its end; one that is interrupted in the middle; one that is killed.
     let script = format!(
         "{SHELL}
@@ -37,7 +38,7 @@ fn steps() -> Vec<StepOutcome> {
     request.copies = vec![built("usher"), built("scx_usher")];
     let list = [
         (scheduler("eevdf"), shell(script)),
-        (scheduler("usher"), shell(refused)),
+        (scheduler(&scx_usher), shell(refused)),
     ];
     let outcome = lab::run_steps(&request, &list, &|line| eprintln!("{line}"), &mut |_| ());
     outcome.unwrap_or_else(|error| panic!("{error}")).steps

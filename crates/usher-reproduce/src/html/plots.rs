@@ -42,7 +42,12 @@ pub(super) fn draw(table: &str, rows: &[Detail]) -> Vec<Drawn> {
                 Some((parameter, at)) => {
                     let labelled = of_variant.iter().zip(at);
                     let places = labelled.map(|(row, (label, at))| place(table, row, label, at));
-                    out.push(drawn(&of_variant, parameter, places.collect(), &room_for));
+                    out.push(drawn(
+                        &of_variant,
+                        Some(parameter),
+                        places.collect(),
+                        &room_for,
+                    ));
                 }
                 None => rest.extend(of_variant),
             }
@@ -87,9 +92,12 @@ fn keys(row: &Detail) -> Vec<&str> {
     pairs(row).into_iter().map(|(key, _)| key).collect()
 }
 
+/// A parameter's value as text and as a number.
+type Labelled = (String, f64);
+
 /// The one parameter in which rows with the same ones differ, and its value in each as text and as a number; `None`
 /// if there is no such parameter or its values are no numbers.
-fn numbers(rows: &[&Detail]) -> Option<(Option<String>, Vec<(String, f64)>)> {
+fn numbers(rows: &[&Detail]) -> Option<(String, Vec<Labelled>)> {
     let all: Vec<Vec<(&str, &str)>> = rows.iter().map(|row| pairs(row)).collect();
     let first = all.first()?;
     let differs = |i: &usize| all.iter().any(|pairs| pairs[*i].1 != first[*i].1);
@@ -104,7 +112,7 @@ fn numbers(rows: &[&Detail]) -> Option<(Option<String>, Vec<(String, f64)>)> {
         at.push((text.to_string(), number));
     }
     let distinct: BTreeSet<u64> = at.iter().map(|(_, at)| at.to_bits()).collect();
-    (distinct.len() == at.len()).then(|| (Some(first[which].0.to_string()), at))
+    (distinct.len() == at.len()).then(|| (first[which].0.to_string(), at))
 }
 
 fn drawn(
