@@ -66,6 +66,7 @@ pub fn prepare(cache: &Cache, arch: Arch, series: &str, say: &mut dyn FnMut(&str
             "first {arch} guest: programs and libraries for it go into the cache"
         ));
         fetch::programs(cache, arch, say)?;
+        fetch::emulator(cache, arch, say)?;
     }
     // Last: usher's own programs are linked with libraries among those just fetched.
     let built = OWN_PROGRAMS

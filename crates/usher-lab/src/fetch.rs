@@ -12,6 +12,7 @@ use crate::elf::Elf;
 use crate::error::{LabError, Result};
 use crate::image::{programs_folder, Plan};
 use crate::kernel::{self, Kernel, Version};
+use crate::tool;
 
 /// Kernel series that the tests need.
 pub fn kernel_series(arch: Arch) -> &'static [&'static str] {
@@ -48,6 +49,14 @@ fn program_packages(arch: Arch) -> Vec<String> {
     let all = PROGRAM_PACKAGES.iter().chain(others);
     all.map(|name| name.to_string()).collect()
 }
+
+/// Where the emulator of arm64 guests comes from. Their CPUs are host threads each, for quotas, and the emulator of Debian 12 (QEMU
+/// 7.2) now and then goes on running a piece of the kernel that the kernel has patched since: at the end of a scheduler it
+/// was seen to take a branch that had been switched off before, and to fall into a null pointer.
+const EMULATOR_SUITE: &str = "bookworm-backports";
+
+/// Its packages.
+const EMULATOR_PACKAGES: [&str; 3] = ["qemu-system-arm", "qemu-system-common", "qemu-system-data"];
 
 /// Where to say what is going on.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
@@ -279,6 +288,46 @@ pub fn programs(cache: &Cache, arch: Arch, say: Say) -> Result<()> {
         ),
         remedy: "install those libraries on this machine and try again".into(),
     })
+}
+
+/// The emulator for guests of an architecture: the cache's own if it has one, else this machine's.
+pub fn emulator_program(cache: &Cache, arch: Arch) -> PathBuf {
+    let own = emulator_folder(cache, arch)
+        .join("usr/bin")
+        .join(arch.emulator());
+    match own.is_file() {
+        true => own,
+        false => arch.emulator().into(),
+    }
+}
+
+fn emulator_folder(cache: &Cache, arch: Arch) -> PathBuf {
+    cache.path(&format!("emulator-{arch}"))
+}
+
+/// Gets an emulator of our own where this machine's is not good enough. One that does not run here, for want of a library, is
+/// said and not kept: this machine's then serves.
+pub fn emulator(cache: &Cache, arch: Arch, say: Say) -> Result<()> {
+    let folder = emulator_folder(cache, arch);
+    if arch == Arch::X86_64 || folder.is_dir() {
+        return Ok(());
+    }
+    say(&format!(
+        "the emulator of {arch} guests: downloading a newer one than Debian 12's"
+    ));
+    let apt = Apt::open(cache, "emulator", Arch::X86_64, &[EMULATOR_SUITE])?;
+    let fresh = cache::partial(&folder);
+    let _ = std::fs::remove_dir_all(&fresh);
+    apt.unpack(&EMULATOR_PACKAGES.map(String::from), &fresh)?;
+    let program = fresh.join("usr/bin").join(arch.emulator());
+    if let Err(error) = tool::output(&program.to_string_lossy(), &["--version"]) {
+        say(&format!(
+            "it does not run here, so this machine's own is used: {error}"
+        ));
+        let _ = std::fs::remove_dir_all(&fresh);
+        return Ok(());
+    }
+    std::fs::rename(&fresh, &folder).map_err(|e| LabError::io(folder, "cannot create", e))
 }
 
 /// The libraries that the programs under `root` need and that are neither there nor on this machine.

@@ -43,6 +43,8 @@ pub enum Time {
 /// Everything that the command line depends on.
 #[derive(Debug, Clone)]
 pub struct Machine {
+    /// The emulator's program, by name or path.
+    pub emulator: PathBuf,
     /// CPUs, nodes and caches.
     pub shape: Shape,
     /// What time means.
@@ -141,8 +143,7 @@ impl Machine {
             list.0.push(flag.into());
         }
         list.add("-display", "none");
-        let emulator = self.shape.arch().emulator();
-        tool::output(emulator, &list.0)?;
+        tool::output(&self.emulator.to_string_lossy(), &list.0)?;
         let bytes = crate::cache::read(path)?;
         let bad = |why| LabError::bad_file(path, format!("the emulator's device tree: {why}"));
         let mut tree = fdt::parse(&bytes).map_err(bad)?;
@@ -243,6 +244,7 @@ mod tests {
     fn arguments(shape: &str, time: Time) -> String {
         let shape: Shape = shape.parse().unwrap();
         let machine = Machine {
+            emulator: "/e".into(),
             memory_mib: default_memory_mib(&shape),
             shape,
             time,

@@ -303,6 +303,7 @@ fn fetch_all(arch: Arch) -> Result<Code, LabError> {
         say(&format!("kernel {} is ready", kernel.release));
     }
     fetch::programs(&cache, arch, &mut say)?;
+    fetch::emulator(&cache, arch, &mut say)?;
     say(&format!("{arch} guest programs are ready"));
     Ok(Code::Fine)
 }
