@@ -214,9 +214,10 @@ fn usher_is_no_worse_than_the_proposal() {
 // Goal and method: the same for hackbench, whose result hangs on which tasks happen to share a CPU: every change of the
 // rules for queues moves it by some per cent. Over ten lengths from 91 to 109 loops usher takes 275 ms for each 100 and the
 // proposal 263: usher's CPUs idle less, but wait 46 instead of 7 ms for what tasks share, and its policy takes 2.6 instead of
-// 0.5 % of the time. A queue for each CPU would part the group, and leave CPUs idle beside a queue, which usher does not do.
+// 0.5 % of the time. Presumably that is the queue that the CPUs of a cluster share, which has the tasks of a group run on
+// them at once; nobody has tried another.
 #[test]
-#[ignore = "missed: 3.1 % slower than the proposal (271 against 263 ms): CPUs of a cluster share a queue, so a group runs on them at once and waits for its sockets"]
+#[ignore = "missed: 3.1 % slower than the proposal (271 against 263 ms); its tasks wait longer for what they share"]
 fn usher_is_no_worse_on_hackbench() {
     no_worse("hackbench", "", 1.01);
 }
