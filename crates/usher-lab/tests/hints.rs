@@ -290,8 +290,12 @@ fn children(kernel: &str) {
         (2..=3).contains(&near[parent]),
         "beside the parent is room for three: {output}"
     );
+    // And in two if something else took the next one's last idle core between them.
     near.sort_unstable();
-    assert_eq!(near[..2], [0, 0], "the others share the next LLC: {output}");
+    assert_eq!(
+        near[0], 0,
+        "the others share the next LLC, or two: {output}"
+    );
     for kind in ["wide", "again"] {
         spread_out(&output, kind);
     }
