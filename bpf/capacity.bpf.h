@@ -153,8 +153,9 @@ static __always_inline void misfit_answer(struct usher __arena *u, struct task_s
 /*
  * From the queue of an LLC the task that this CPU is to take instead of the first, if there is one. Of the first
  * USHER_FIT_LOOK those count that may run here; if it is none of them, the kernel goes on to the one who is next.
+ * Not static, so that it is verified once and not for each queue that dispatch may look at.
  */
-static __noinline bool take_fitting(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
+USHER_UNIT u32 take_fitting(struct usher __arena *u USHER_UNIT_MEM, s32 cpu, u32 cid, u32 llc)
 {
 	struct task_struct *p;
 	u32 looked = 0;

@@ -88,15 +88,7 @@ impl Scheduler {
             .into_owned();
         let guest = format!("/usher/schedulers/{file_name}");
         plan.program(&image::stripped(cache, plan.arch(), &host)?, &guest)?;
-        let mut argv = vec![guest];
-        argv.extend(self.options.iter().cloned());
-        if self.is_usher() {
-            argv.extend(["--stats-json-on-exit".into(), SCHEDULER_REPORT_PATH.into()]);
-        }
-        Ok(Some(SchedulerStart {
-            name: self.name.clone(),
-            argv,
-        }))
+        Ok(Some(self.started_by(guest)))
     }
 
     /// What starts it on this machine, `None` for the kernel's own.
@@ -104,11 +96,7 @@ impl Scheduler {
         if self.is_kernel() {
             return Ok(None);
         }
-        let name = if self.program == USHER {
-            USHER_PROGRAM
-        } else {
-            &self.program
-        };
+        let name = self.file_name();
         let path = if self.program.contains('/') {
             Some(PathBuf::from(&self.program)).filter(|path| path.is_file())
         } else {
@@ -124,15 +112,28 @@ impl Scheduler {
             }
             .into(),
         })?;
-        let mut argv = vec![path.to_string_lossy().into_owned()];
+        Ok(Some(self.started_by(path.to_string_lossy().into_owned())))
+    }
+
+    /// What starts it from its program's file.
+    fn started_by(&self, file: String) -> SchedulerStart {
+        let mut argv = vec![file];
         argv.extend(self.options.iter().cloned());
         if self.is_usher() {
             argv.extend(["--stats-json-on-exit".into(), SCHEDULER_REPORT_PATH.into()]);
         }
-        Ok(Some(SchedulerStart {
+        SchedulerStart {
             name: self.name.clone(),
             argv,
-        }))
+        }
+    }
+
+    /// Its program, where a name stands for it.
+    fn file_name(&self) -> &str {
+        match self.program.as_str() {
+            USHER => USHER_PROGRAM,
+            other => other,
+        }
     }
 
     fn locate(&self, cache: &Cache, plan: &Plan) -> Result<PathBuf> {
@@ -147,11 +148,7 @@ impl Scheduler {
                 }),
             };
         }
-        let program = if self.program == USHER {
-            USHER_PROGRAM
-        } else {
-            &self.program
-        };
+        let program = self.file_name();
         let arch = plan.arch();
         let peer = || Some(cache.path("peers/bin").join(program)).filter(|path| path.is_file());
         own_program(arch, program)

@@ -97,18 +97,11 @@ fn shape() -> Shape {
     SHAPE.parse().expect("a legal shape")
 }
 
-/// What a step gave, and everything said in it. Its command ended well, and its scheduler was there to the end.
+/// What a step gave, and everything said in it.
 fn step(name: &str) -> (&'static StepOutcome, String) {
     static GUEST: OnceLock<Steps> = OnceLock::new();
-    let steps = GUEST.get_or_init(boot).as_ref();
-    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
-    let index = STEPS.iter().position(|(known, _, _)| *known == name);
-    let step = &steps[index.expect("a known step")];
-    let report = &step.report;
-    let context = common::everything_said(name, step);
-    assert_eq!(report.ejected, None, "{context}");
-    assert_eq!(report.exit, Some(0), "{context}");
-    (step, context)
+    let names = STEPS.iter().map(|(name, _, _)| *name);
+    common::step_of(&GUEST, boot, names, name)
 }
 
 // Goal: the guest's kernel knows which CPUs are strong, which belong together and which share a cache. Method: its

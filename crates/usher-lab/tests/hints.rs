@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use common::{built, repository, Guests, Steps, SHELL};
+use common::{built, counted, repository, Guests, Steps, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::proto::{Event, Frame};
 use usher_lab::runner::StepOutcome;
@@ -237,14 +237,6 @@ fn nobody_left(step: &StepOutcome, context: &str) {
         last.is_some_and(|line| line.ends_with("[0, 0, 0, 0]")),
         "{last:?}: {context}"
     );
-}
-
-/// A counter of the statistics.
-fn counted(step: &StepOutcome, kind: &str, name: &str) -> u64 {
-    let stats = step.report.scheduler_stats.as_ref();
-    let stats = stats.expect("usher writes statistics");
-    let count = stats[kind][name].as_u64();
-    count.unwrap_or_else(|| panic!("no {kind}.{name}: {stats}"))
 }
 
 /// The LLC of the parent, and how many children each LLC has.

@@ -98,17 +98,11 @@ fn boot() -> Steps {
         .map_err(|error| error.to_string())
 }
 
-/// What a step gave, and everything said in it. Its command ended well, and its scheduler was there to the end.
+/// What a step gave, and everything said in it.
 fn step(name: &str) -> (&'static StepOutcome, String) {
     static GUEST: OnceLock<Steps> = OnceLock::new();
-    let steps = GUEST.get_or_init(boot).as_ref();
-    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
-    let index = STEPS.iter().position(|(known, _, _)| *known == name);
-    let step = &steps[index.expect("a known step")];
-    let context = common::everything_said(name, step);
-    assert_eq!(step.report.exit, Some(0), "{context}");
-    assert_eq!(step.report.ejected, None, "{context}");
-    (step, context)
+    let names = STEPS.iter().map(|(name, _, _)| *name);
+    common::step_of(&GUEST, boot, names, name)
 }
 
 // Goal: what the loader reads gets into the kernel, and a kernel that tells no CPUs apart does not overrule it. Method: the

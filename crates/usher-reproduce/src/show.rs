@@ -107,12 +107,16 @@ pub(crate) fn reasons(proposal: &Proposal) -> Vec<&str> {
     reasons
 }
 
-/// The summary line.
-pub(crate) fn summary(proposal: &Proposal) -> String {
-    let number = |value: Option<f64>, digits: usize| match value {
+/// A figure of the summary.
+pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
+    match value {
         Some(value) => format!("{value:.digits$}"),
         None => "not known".into(),
-    };
+    }
+}
+
+/// The summary line.
+pub(crate) fn summary(proposal: &Proposal) -> String {
     format!(
         "{}: direction right in {} of {} rows beyond the published noise ({} rows in all), rank correlation {}, \
          median error {} points; usher worse than the proposal in {} of {}",

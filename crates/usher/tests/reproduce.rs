@@ -20,24 +20,34 @@ const ROWS: &str =
     mixed-capacity,2a15,sysbench-cpu-1t,time-s,lower,stat=max,3.9-rc2,16.49,,\n\
     mixed-capacity,2a15,sysbench-cpu-1t,time-s,lower,stat=max,shi,16.48,,\n";
 
+/// [`ROWS`] in a file of this name.
+fn rows_in(folder: &Path, name: &str) -> String {
+    let csv = folder.join(name);
+    std::fs::write(&csv, ROWS).expect("written");
+    csv.into_os_string().into_string().expect("UTF-8")
+}
+
+/// What reproduces them, printed so.
+fn reproduced<'a>(csv: &'a str, format: &'a str) -> [&'a str; 7] {
+    [
+        "reproduce",
+        "mixed-capacity",
+        "--published",
+        csv,
+        "--quick",
+        "--format",
+        format,
+    ]
+}
+
 // Goal: the JSON that others build on; the same bytes however many runs at a time and whether kept or not.
 // Method: two rows of a closed form: a thread that may be on a weak CPU takes twice as long.
 #[test]
 fn json_has_the_promised_fields() {
     let folder = tempfile::tempdir().expect("a folder");
-    let csv = folder.path().join("rows.csv");
-    std::fs::write(&csv, ROWS).expect("written");
-    let csv = csv.to_str().expect("UTF-8");
+    let csv = rows_in(folder.path(), "rows.csv");
     let run = |cache: &str, jobs: &str| {
-        let args = [
-            "reproduce",
-            "mixed-capacity",
-            "--published",
-            csv,
-            "--quick",
-            "--format",
-            "json",
-        ];
+        let args = reproduced(&csv, "json");
         let out = usher(
             &folder.path().join(cache),
             &[&args[..], &["--jobs", jobs]].concat(),
@@ -106,19 +116,8 @@ fn json_has_the_promised_fields() {
 #[test]
 fn a_page_is_printed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let csv = folder.path().join("rows & more.csv");
-    std::fs::write(&csv, ROWS).expect("written");
-    let csv = csv.to_str().expect("UTF-8");
-    let args = [
-        "reproduce",
-        "mixed-capacity",
-        "--published",
-        csv,
-        "--quick",
-        "--format",
-        "html",
-    ];
-    let out = usher(folder.path(), &args);
+    let csv = rows_in(folder.path(), "rows & more.csv");
+    let out = usher(folder.path(), &reproduced(&csv, "html"));
     let page = String::from_utf8(out.stdout).expect("UTF-8");
     assert_eq!(
         out.status.code(),

@@ -102,6 +102,23 @@ impl Guests {
     }
 }
 
+/// What a step of a file's only guest gave, and everything said in it. Its command ended well, and its scheduler was there
+/// to the end.
+pub fn step_of<'a>(
+    guest: &'static OnceLock<Steps>,
+    boot: fn() -> Steps,
+    mut names: impl Iterator<Item = &'a str>,
+    name: &str,
+) -> (&'static StepOutcome, String) {
+    let steps = guest.get_or_init(boot).as_ref();
+    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
+    let step = &steps[names.position(|known| known == name).expect("a known step")];
+    let context = everything_said(name, step);
+    assert_eq!(step.report.ejected, None, "{context}");
+    assert_eq!(step.report.exit, Some(0), "{context}");
+    (step, context)
+}
+
 /// All that was said in a step, by whomever.
 pub fn everything_said(name: &str, step: &StepOutcome) -> String {
     let report = &step.report;

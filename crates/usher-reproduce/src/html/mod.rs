@@ -160,10 +160,6 @@ impl View {
     fn new((index, proposal): (usize, &Proposal)) -> View {
         let id = format!("table-{}", index + 1);
         let of = |count: usize, all: usize| format!("{count} of {all}");
-        let number = |value: Option<f64>, digits: usize| match value {
-            Some(value) => format!("{value:.digits$}"),
-            None => "not known".into(),
-        };
         let found = VERDICTS.iter().filter_map(|verdict| {
             let count = proposal.verdicts.get(verdict.name())?;
             Some((Mark::of(Some(*verdict)), *count))
@@ -184,8 +180,8 @@ impl View {
             runs: proposal.runs,
             rows_number: proposal.rows,
             direction: of(proposal.direction_right, proposal.rows_beyond_noise),
-            rank: number(proposal.rank_correlation, 2),
-            error: number(proposal.median_absolute_error_pct, 1),
+            rank: show::number(proposal.rank_correlation, 2),
+            error: show::number(proposal.median_absolute_error_pct, 1),
             usher_worse: of(proposal.usher_worse, proposal.rows_usher),
             verdicts: found.collect(),
             picture: picture.map(|(drawn, _)| Value::from_safe_string(drawn.markup.clone())),
