@@ -40,7 +40,7 @@ static __always_inline void load_begin(struct usher __arena *u, struct task_stru
 {
 	struct usher_load *load;
 
-	if (!u->asymmetric)
+	if (!env_asymmetric(u))
 		return;
 	load = bpf_task_storage_get(&usher_loads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (load)
@@ -96,7 +96,7 @@ static __always_inline void demand_of(struct usher __arena *u, struct task_struc
 {
 	u64 packed;
 
-	if (!u->asymmetric)
+	if (!env_asymmetric(u))
 		return;
 	packed = load_demand(p);
 	demand->util = packed;
@@ -143,7 +143,7 @@ static __always_inline void misfit_answer(struct usher __arena *u, struct task_s
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 
-	if (!u->asymmetric || !me->called)
+	if (!env_asymmetric(u) || !me->called)
 		return;
 	me->called = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
@@ -191,7 +191,7 @@ static __always_inline bool misfit_moves(struct usher __arena *u, struct task_st
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 
-	return u->asymmetric && me->moves_to && me->moves_pid == p->pid;
+	return env_asymmetric(u) && me->moves_to && me->moves_pid == p->pid;
 }
 
 /* The task for which cid claimed a greater CPU does not come: that one is to look for work, or it is idle for nobody. */
@@ -223,7 +223,7 @@ static __always_inline bool misfit_move(struct usher __arena *u, struct task_str
 /* p stops on the CPU cid, and sleeps unless it is runnable. */
 static __always_inline void load_stop(struct usher __arena *u, struct task_struct *p, u32 cid, bool runnable)
 {
-	if (!u->asymmetric)
+	if (!env_asymmetric(u))
 		return;
 	load_ran(u, p, cid, !runnable);
 	if (!runnable && misfit_moves(u, p, cid))

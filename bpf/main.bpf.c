@@ -31,6 +31,7 @@ UEI_DEFINE(uei);
 
 /* Set by the loader before load. */
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
+const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 
@@ -64,6 +65,11 @@ static u64 usher_bpf_queued(u32 llc)
 	s32 n = scx_bpf_dsq_nr_queued(llc);
 
 	return n > 0 ? n : 0;
+}
+
+static __always_inline bool usher_bpf_asymmetric(struct usher __arena *u)
+{
+	return usher_unequal && u->asymmetric;
 }
 
 static void usher_bpf_gave_up(void)
@@ -254,7 +260,7 @@ static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 c
 /* A task from the queue of an LLC. Tasks that may not run here are passed over by the kernel. */
 static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 {
-	bool taken = u->asymmetric && take_fitting(u, cpu, cid, llc);
+	bool taken = env_asymmetric(u) && take_fitting(u, cpu, cid, llc);
 
 	if (!taken && !scx_bpf_dsq_move_to_local(llc, 0)) {
 		if (!usher_queue_retire(u, llc, cid))
@@ -338,7 +344,7 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 		return;
 	}
 	if (!usher_idle_again(u, cid)) {
-		if (u->asymmetric)
+		if (env_asymmetric(u))
 			misfit_call(u, cid);
 		return;
 	}
@@ -464,7 +470,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		return;
 	}
 	if (!usher_idle_enter(u, cid)) {
-		if (u->asymmetric)
+		if (env_asymmetric(u))
 			misfit_call(u, cid);
 		return;
 	}
@@ -485,7 +491,7 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 		builtin_late_look(u, cid);
 		return;
 	}
-	if (u->asymmetric)
+	if (env_asymmetric(u))
 		misfit_tick(u, p, cid);
 	kick(u, cid, usher_late_look(u, cid));
 	rescue(u, cid);

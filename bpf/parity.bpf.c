@@ -29,6 +29,11 @@ static u64 usher_bpf_queued(u32 llc)
 	return usher_queued[llc];
 }
 
+static bool usher_bpf_asymmetric(struct usher __arena *u)
+{
+	return u->asymmetric;
+}
+
 static void usher_bpf_gave_up(void)
 {
 	usher_gave_up++;

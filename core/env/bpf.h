@@ -15,6 +15,7 @@
  * The file that includes the core defines, after including this header and before the core:
  *
  *   usher_bpf_queued(llc)   tasks in the queue of an LLC
+ *   usher_bpf_asymmetric(u) u->asymmetric, or false where that is known before the programs are loaded
  *   usher_bpf_gave_up()     a loop was ended by the kernel's budget: what was to be changed is not
  */
 #ifndef USHER_ENV_BPF_H
@@ -44,7 +45,10 @@
  */
 static volatile u32 usher_bpf_one = 1;
 
+struct usher;
+
 static u64 usher_bpf_queued(u32 llc);
+static bool usher_bpf_asymmetric(struct usher __arena *u);
 static void usher_bpf_gave_up(void);
 
 static inline u64 usher_bpf_fetch_or(u64 __arena *p, u64 bits)
@@ -91,6 +95,7 @@ static inline void usher_bpf_barrier(void)
 #define env_barrier(u) usher_bpf_barrier()
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
 #define env_trace(u, request, decision) ((void)(request), (void)(decision))
+#define env_asymmetric(u) usher_bpf_asymmetric(u)
 #define env_queued(u, llc) usher_bpf_queued(llc)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))

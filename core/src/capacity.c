@@ -171,7 +171,7 @@ USHER_FN bool usher_take_instead(struct usher USHER_MEM *u, u32 cid, u64 first, 
 {
 	u32 tier = u->cids[cid].tier;
 
-	if (!u->asymmetric || (s64)(v - first) > (s64)u->slice_ns)
+	if (!env_asymmetric(u) || (s64)(v - first) > (s64)u->slice_ns)
 		return false;
 	return usher_tiers_fit(u, d) >> (tier & 31) & 1;
 }

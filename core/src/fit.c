@@ -133,7 +133,7 @@ USHER_UNIT_COLD s32 usher_misfit_look(struct usher USHER_MEM *u USHER_UNIT_MEM,
  */
 USHER_INLINE s32 usher_misfit(struct usher USHER_MEM *u, const struct usher_request *r)
 {
-	return u->asymmetric ? usher_misfit_look(u, r) : USHER_NONE_IDLE;
+	return env_asymmetric(u) ? usher_misfit_look(u, r) : USHER_NONE_IDLE;
 }
 
 /* usher_misfit_call() on a machine whose CPUs differ. */
@@ -170,7 +170,7 @@ USHER_UNIT_COLD s32 usher_misfit_find(struct usher USHER_MEM *u USHER_UNIT_MEM, 
  */
 USHER_INLINE s32 usher_misfit_call(struct usher USHER_MEM *u, u32 cid)
 {
-	return u->asymmetric ? usher_misfit_find(u, cid) : USHER_NONE_IDLE;
+	return env_asymmetric(u) ? usher_misfit_find(u, cid) : USHER_NONE_IDLE;
 }
 
 #endif

@@ -92,8 +92,8 @@ USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
 }
 
 /* Steps 3 to 7: prev and its LLC. Sets *reason to USHER_QUEUED if it is of no use to go on. */
-USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, bool prev_allowed,
-			     u32 wake, u16 *reason)
+USHER_UNIT s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+			       bool prev_allowed, u32 wake, u16 *reason USHER_UNIT_PTR)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
@@ -150,7 +150,8 @@ USHER_FN s32 usher_place_llc(struct usher USHER_MEM *u, struct usher_search *s, 
 }
 
 /* Steps 8 and 9: beyond the LLC. */
-USHER_FN s32 usher_place_far(struct usher USHER_MEM *u, struct usher_search *s, u16 *reason)
+USHER_UNIT s32 usher_place_far(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+			       u16 *reason USHER_UNIT_PTR)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;
@@ -373,7 +374,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 	 * CPUs of different capacity: all that equal ones pay for it is this test. Of a value known to be 0 gcc makes
 	 * use further down, which costs more than the test, so it hears that it is not 1.
 	 */
-	if (__builtin_expect(u->asymmetric == 1, 0)) {
+	if (__builtin_expect(env_asymmetric(u) == 1, 0)) {
 		s.q.from = from;
 		return usher_unpack(usher_place_unequal(u, &s, usher_pack_demand(r->demand), r->wake | r->hints << 8,
 							r->prev));

@@ -37,6 +37,8 @@
  *   env_trace(u, request, decision)   a decision fell
  *   env_lowest(bits)            the index of the lowest set bit; bits is not 0
  *   env_ones(bits)              how many bits are set
+ *   env_asymmetric(u)           u->asymmetric. A host that knows beforehand that its CPUs are equal says so with a constant,
+ *                               and what is there for others is neither compiled nor checked. Optional.
  *   env_queued(u, llc)          tasks waiting in the queue of an LLC
  *   env_again(u)                true while a loop may go on; a host with a budget ends it here
  *   env_next(u, i)              i + 1, for the counters of such loops. A host whose code is checked before it
@@ -63,6 +65,9 @@
 #endif
 #ifndef USHER_UNIT_COLD
 #define USHER_UNIT_COLD USHER_COLD
+#endif
+#ifndef env_asymmetric
+#define env_asymmetric(u) ((u)->asymmetric)
 #endif
 #ifndef env_read_barrier
 #define env_read_barrier(u) env_barrier(u)

@@ -310,6 +310,7 @@ fn open<'obj>(
         .as_mut()
         .context("the object has no .rodata")?;
     rodata.usher_idle_mode = args.idle as u32;
+    rodata.usher_unequal = machine.unequal() as _;
     rodata.usher_nr_possible = machine.nr_possible;
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);

@@ -358,8 +358,8 @@ const RULES: &[Mutant] = &[
         name: "take-any-later",
         breaks: "nobody in a queue is passed over by a slice",
         file: "capacity.c",
-        was: "!u->asymmetric || (s64)(v - first) > (s64)u->slice_ns",
-        is: "!u->asymmetric",
+        was: "!env_asymmetric(u) || (s64)(v - first) > (s64)u->slice_ns",
+        is: "!env_asymmetric(u)",
     },
     Mutant {
         name: "take-unfit",
@@ -582,7 +582,7 @@ const RULES: &[Mutant] = &[
         name: "equal-not-asked",
         breaks: "CPUs of different capacity are told apart",
         file: "place.c",
-        was: "\tif (__builtin_expect(u->asymmetric == 1, 0)) {\n",
+        was: "\tif (__builtin_expect(env_asymmetric(u) == 1, 0)) {\n",
         is: "\tif (0) {\n",
     },
 ];
