@@ -69,9 +69,9 @@ static __always_inline void burst_end(struct usher __arena *u, struct task_struc
 	usher_burst_ran(b, ran_ns, !runnable);
 }
 
-/* The CPU that a woken task is to take, as a cid, or negative. */
+/* The CPU that a woken task is to take, as a cid, or negative; a pinned one only that of q->from. */
 static __always_inline s32 preempted_for(struct usher __arena *u, struct task_struct *p,
-					 const struct usher_query *q, u64 enq_flags)
+					 const struct usher_query *q, bool pinned, u64 enq_flags)
 {
 	if (usher_no_preempt || usher_idle_mode != USHER_IDLE_USHER || !(enq_flags & SCX_ENQ_WAKEUP) ||
 	    weight_of(p) < USHER_WEIGHT_URGENT)
@@ -80,6 +80,8 @@ static __always_inline s32 preempted_for(struct usher __arena *u, struct task_st
 		usher_urgent = 1;
 		return USHER_NONE_LOWER;
 	}
+	if (pinned)
+		return usher_preempt_pinned(u, q->from, q->self, class_of(u, p));
 	return usher_preempt(u, q, class_of(u, p));
 }
 

@@ -173,12 +173,23 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	return u->cids[d.cid].cpu;
 }
 
+/* A task takes the CPU of one that is less urgent. */
+static __always_inline void preempt(struct usher __arena *u, struct task_struct *p, u32 victim, u64 enq_flags)
+{
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+}
+
 /* A task that may run on one CPU only; called under that CPU's runqueue lock. */
 static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 cid,
 					   u32 self, u64 enq_flags)
 {
+	struct usher_query q = { .from = cid, .self = self };
 	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
 
+	if (preempted_for(u, p, &q, true, enq_flags) >= 0) {
+		preempt(u, p, cid, enq_flags);
+		return;
+	}
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
 	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, v, enq_flags);
@@ -196,12 +207,11 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	u32 llc = u->cids[cid].llc, nr;
 	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
-	s32 victim = known ? preempted_for(u, p, &q, enq_flags) : USHER_NONE_LOWER;
+	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
 
 	if (victim >= 0) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns,
-				   enq_flags | SCX_ENQ_PREEMPT);
+		preempt(u, p, victim, enq_flags);
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);

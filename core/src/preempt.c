@@ -23,7 +23,8 @@
  *
  * A CPU is preempted once at a time: it is marked by who takes it, and marks itself free when it comes to
  * run the second task after that. A search passes over marked CPUs; who loses the race for one tries again
- * a bounded number of times, and then waits in a queue like others.
+ * a bounded number of times, and then waits in a queue like others. A task that may run on one CPU only takes
+ * that one, or waits.
  */
 #ifndef USHER_PREEMPT_C
 #define USHER_PREEMPT_C
@@ -112,6 +113,28 @@ USHER_UNIT s32 usher_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		env_count(u, query->self, USHER_EV_PREEMPT_LOST);
 	}
 	env_count(u, query->self, USHER_EV_PREEMPT_NONE);
+	return USHER_NONE_LOWER;
+}
+
+/* The same for a task that may run on cid only: cid, marked, or USHER_NONE_LOWER. */
+USHER_UNIT s32 usher_preempt_pinned(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 cid, u32 self, u32 class)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+	u64 bit = 1ULL << (c->bit & 63), lower = 0;
+	u32 level;
+
+	if (class < USHER_CRITICAL)
+		return USHER_NONE_LOWER;
+	for (level = 0; level < USHER_CRITICAL; level++)
+		lower |= usher_cpupri_at(u, c->shard, level);
+	if (lower & bit) {
+		if (usher_preempt_mark(u, cid)) {
+			env_count(u, self, USHER_EV_PREEMPT_LLC);
+			return cid;
+		}
+		env_count(u, self, USHER_EV_PREEMPT_LOST);
+	}
+	env_count(u, self, USHER_EV_PREEMPT_NONE);
 	return USHER_NONE_LOWER;
 }
 

@@ -207,7 +207,12 @@ USHER_UNIT u64 usher_stream_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		q.allowed = &s->allowed;
 	}
 	/* Only the highest class preempts: half of those who look are made to have it. */
-	taken = usher_preempt(u, &q, draw >> 32 & 1 ? USHER_CRITICAL : class);
+	if (draw >> 32 & 1)
+		class = USHER_CRITICAL;
+	if (draw >> 40 & 3)
+		taken = usher_preempt(u, &q, class);
+	else
+		taken = usher_preempt_pinned(u, usher_stream_below(s, u->nr_cids), cid, class);
 	usher_stream_note(s, taken);
 	if (taken >= 0)
 		usher_stream_runs(u, s, taken);

@@ -144,6 +144,11 @@ s32 USHER_EXPORT(preempt)(struct usher *u, const struct usher_query *q, u32 clas
 	return usher_preempt(u, q, class);
 }
 
+s32 USHER_EXPORT(preempt_pinned)(struct usher *u, u32 cid, u32 self, u32 class)
+{
+	return usher_preempt_pinned(u, cid, self, class);
+}
+
 void USHER_EXPORT(preempt_runs)(struct usher *u, u32 cid, u32 class)
 {
 	usher_preempt_runs(u, cid, class);

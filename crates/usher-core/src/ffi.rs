@@ -244,6 +244,8 @@ environments! {
     cpupri_find = usher_native_cpupri_find | usher_traced_cpupri_find:
         (*mut Usher, *const Query, u32, *mut u32) -> i32;
     preempt = usher_native_preempt | usher_traced_preempt: (*mut Usher, *const Query, u32) -> i32;
+    preempt_pinned = usher_native_preempt_pinned | usher_traced_preempt_pinned:
+        (*mut Usher, u32, u32, u32) -> i32;
     preempt_runs = usher_native_preempt_runs | usher_traced_preempt_runs: (*mut Usher, u32, u32);
     misfit = usher_native_misfit | usher_traced_misfit: (*mut Usher, *const Request) -> i32;
     misfit_call = usher_native_misfit_call | usher_traced_misfit_call: (*mut Usher, u32) -> i32;

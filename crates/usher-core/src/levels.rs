@@ -180,6 +180,14 @@ impl Core {
         u32::try_from(cid).ok().map(Cid)
     }
 
+    /// The same for a task that may run on `cid` only. Whether it is to take that CPU, now marked for it; counted for `by`.
+    pub fn preempt_pinned(&mut self, cid: Cid, by: Cid, class: Class) -> bool {
+        self.mapped();
+        let (cid, by) = (self.cid(cid), self.cid(by));
+        // SAFETY: as in set_level().
+        unsafe { (self.api.preempt_pinned)(self.u, cid, by, class as u32) >= 0 }
+    }
+
     /// `cid` begins to run a task of this class: its level from now on. The second such call after it was preempted
     /// makes it free to be preempted again.
     pub fn runs(&mut self, cid: Cid, class: Class) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Goal: an urgent task takes the right CPU, and no CPU is taken twice. Method: CPUs of some shapes run tasks of random
-//! classes and urgent tasks come, beside a plain list of what runs where and who is marked; and the rules that make a
+//! classes and urgent tasks come, some of which may run on one CPU only, beside a plain list of what runs where and who is marked; and the rules that make a
 //! class, at their borders.
 
 use usher_core::{CidSet, Class, Core, Event, Query, Settings, Tables, Tiers, DEFAULT_SLICE_NS};
@@ -68,7 +68,7 @@ fn try_out(text: &str, seed: u64) {
     for cid in 0..nr {
         core.runs(Cid(cid), Class::Batch);
     }
-    let (mut taken, mut none) = (0, 0);
+    let (mut taken, mut none, mut lost) = (0, 0, 0);
     for step in 0..20_000 {
         let cid = Cid(random.below(nr));
         // Now and then all of them are urgent.
@@ -81,6 +81,21 @@ fn try_out(text: &str, seed: u64) {
             plain.runs[cid.0 as usize] = class;
             let mark = &mut plain.marks[cid.0 as usize];
             *mark = mark.saturating_sub(1);
+            continue;
+        }
+        if random.below(4) == 0 {
+            // It may run here only, and finds out that somebody else is about to.
+            let only = random.below(nr) as usize;
+            let lower = may(class, plain.runs[only]);
+            let free = plain.marks[only] == 0;
+            let found = core.preempt_pinned(Cid(only as u32), cid, class);
+            assert_eq!(found, lower && free, "{text}: {class} on {only}");
+            lost += u64::from(lower && !free);
+            none += u64::from(class == Class::Critical && !found);
+            if found {
+                plain.marks[only] = 2;
+                taken += 1;
+            }
             continue;
         }
         let set: CidSet = (0..nr).filter(|_| random.below(8) == 0).map(Cid).collect();
@@ -117,7 +132,10 @@ fn try_out(text: &str, seed: u64) {
         plain.marks[index] = 2;
         taken += 1;
     }
-    assert!(taken > 500 && none > 50, "{text}: {taken} {none}");
+    assert!(
+        taken > 500 && none > 50 && lost > 20,
+        "{text}: {taken} {none} {lost}"
+    );
     let counted = core.statistics();
     let events = [Event::PreemptLlc, Event::PreemptNode, Event::PreemptRemote];
     assert_eq!(
@@ -125,7 +143,7 @@ fn try_out(text: &str, seed: u64) {
         taken
     );
     assert_eq!(counted[Event::PreemptNone], none);
-    assert_eq!(counted[Event::PreemptLost], 0, "nobody races here");
+    assert_eq!(counted[Event::PreemptLost], lost);
 }
 
 #[test]

@@ -1,102 +1,95 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An urgent task beside batch work on every CPU of a guest.
+//! An urgent task beside batch work on every CPU of a guest: `usher bench latency-under-batch`.
 //!
-//! Goal: a latency-critical task that wakes while every CPU runs batch work runs at once. Method: `usher bench
-//! latency-under-batch` under the kernel's own scheduler, under usher and under usher without preemption, three times in
-//! turn in one boot; the least of the three 99th percentiles of what the kernel counts from wakeup to running, since
-//! whatever else the host does only adds to it. The guest's CPUs take turns on one host CPU, so who waits for another
-//! CPU waits for its turn, tens of milliseconds; who takes the CPU that it wakes on does not. Catches: preemption that never happens, or only for tasks that keep their
-//! CPU; a class that an emulated CPU's pauses spoil.
-//!
-//! Goal: batch work loses less than 3 % to that. Method: the same with time counted in executed instructions, so that
-//! the host's noise, which is five times as much, has no part in it. Catches: preempted tasks that lose their turn, and
-//! a CPU that stays idle after it was taken.
+//! Time counts executed instructions here, so that what else the host does has no part in it: beside other work on the
+//! host its noise is more than anything measured.
 
 mod common;
 
-use common::built;
+use common::{built, counted};
 use usher_lab::lab::{self, Request};
+use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 
-const ROUNDS: usize = 3;
-
-fn command(line: &str) -> Vec<String> {
-    line.split(' ').map(str::to_string).collect()
-}
-
-/// What the bench says of each step.
-fn reports(
-    request: &Request,
-    steps: &[(Scheduler, Vec<String>)],
-) -> Vec<(serde_json::Value, String)> {
-    let outcome = lab::run_steps(request, steps, &|line| eprintln!("{line}"), &mut |_| ())
+/// What the bench says under each scheduler in turn, in one boot of a guest of this shape.
+fn reports(shape: &str, schedulers: &[Scheduler]) -> Vec<(serde_json::Value, StepOutcome)> {
+    let request = Request {
+        icount_seed: Some(1),
+        ..Request::new(shape.parse().expect("a shape"), "6.18", Vec::new(), 300)
+    };
+    let bench = "usher bench latency-under-batch --seconds 2 --format json".split(' ');
+    let bench: Vec<String> = bench.map(str::to_string).collect();
+    let steps: Vec<_> = schedulers
+        .iter()
+        .map(|scheduler| (scheduler.clone(), bench.clone()))
+        .collect();
+    let outcome = lab::run_steps(&request, &steps, &|line| eprintln!("{line}"), &mut |_| ())
         .unwrap_or_else(|error| panic!("{error}"));
-    let mut reports = Vec::new();
-    for step in &outcome.steps {
-        let said = String::from_utf8_lossy(&step.stdout).into_owned();
+    let report = |step: StepOutcome| {
+        let said = common::everything_said("bench", &step);
         assert_eq!(step.report.ejected, None, "{said}");
-        let report: serde_json::Value =
-            serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-        reports.push((report, said));
-    }
-    reports
+        let report = serde_json::from_slice(&step.stdout);
+        (
+            report.unwrap_or_else(|error| panic!("{error}: {said}")),
+            step,
+        )
+    };
+    outcome.steps.into_iter().map(report).collect()
 }
 
-fn request() -> Request {
-    Request::new(
-        "1n2l4c1t".parse().expect("a legal shape"),
-        "6.18",
-        Vec::new(),
-        300,
-    )
-}
-
-#[test]
-fn an_urgent_task_does_not_wait() {
+/// usher, and usher without preemption.
+fn both() -> [Scheduler; 2] {
     let usher = built("scx_usher").to_string_lossy().into_owned();
-    let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let preempting: Scheduler = usher.parse().expect("a program");
     let mut waiting = preempting.clone();
     waiting.add_options(&["--no-preempt".into()]);
-    let schedulers = [kernels_own, preempting, waiting];
-    let bench = command("usher bench latency-under-batch --format json");
-    let steps: Vec<(Scheduler, Vec<String>)> = (0..ROUNDS)
-        .flat_map(|_| &schedulers)
-        .map(|scheduler| (scheduler.clone(), bench.clone()))
-        .collect();
-    let mut p99_ns: [Vec<u64>; 3] = Default::default();
-    for (index, (report, said)) in reports(&request(), &steps).iter().enumerate() {
-        let delay = &report["wakeup_delay"];
-        assert!(delay["samples"].as_u64() > Some(50), "{said}");
-        p99_ns[index % 3].push(delay["p99_ns"].as_u64().expect("a number"));
-    }
-    for values in &mut p99_ns {
-        values.sort_unstable();
-    }
-    let [kernels_own, preempting, waiting] = p99_ns.each_ref().map(|values| values[0]);
-    let said = format!("99th percentiles, ns: the kernel's own, usher, --no-preempt: {p99_ns:?}");
-    eprintln!("{said}");
-    assert!(preempting * 2 <= waiting, "{said}");
-    assert!(preempting <= kernels_own, "{said}");
+    [preempting, waiting]
 }
 
+fn preemptions(step: &StepOutcome) -> u64 {
+    let events = ["preempt-llc", "preempt-node", "preempt-remote"];
+    let counts = events.map(|event| counted(step, "events", event));
+    counts.iter().sum()
+}
+
+// Goal: a latency-critical task that wakes while its CPU runs batch work runs at once. Method: on one CPU, since several take
+// turns in the emulator and one that is kicked waits for its turn; the kernel's own scheduler, usher, and usher
+// without preemption. Catches: preemption that never happens, that does not for tasks that may run on one CPU only, or whose
+// effect waits for a tick.
+#[test]
+fn an_urgent_task_does_not_wait() {
+    let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
+    let [preempting, waiting] = both();
+    let reports = reports("1n1l1c1t", &[kernels_own, preempting, waiting]);
+    let p99_ns: Vec<u64> = reports
+        .iter()
+        .map(|(report, _)| {
+            let delay = &report["wakeup_delay"];
+            assert!(delay["samples"].as_u64() > Some(300), "{report}");
+            delay["p99_ns"].as_u64().expect("a number")
+        })
+        .collect();
+    let said = format!("99th percentiles, ns: the kernel's own, usher, --no-preempt: {p99_ns:?}");
+    eprintln!("{said}");
+    assert!(p99_ns[1] * 2 <= p99_ns[2], "{said}");
+    assert!(p99_ns[1] <= p99_ns[0], "{said}");
+}
+
+// Goal: where all of several CPUs are busy an urgent task takes one, and batch work loses less than 3 % to that. Method: eight
+// CPUs; the counters, and the rounds of work done. Catches: a search that names nobody, preempted tasks that lose their turn,
+// and a CPU that stays idle after it was taken.
 #[test]
 fn batch_work_loses_little() {
-    let usher: Scheduler = built("scx_usher")
-        .to_string_lossy()
-        .parse()
-        .expect("a program");
-    let bench = command("usher bench latency-under-batch --seconds 2 --format json");
-    let request = Request {
-        icount_seed: Some(1),
-        ..request()
-    };
-    for (report, said) in reports(&request, &[(usher, bench)]) {
-        assert!(
-            report["wakeup_delay"]["samples"].as_u64() > Some(50),
-            "{said}"
-        );
+    let reports = reports("1n2l4c1t", &both());
+    for (report, _) in &reports {
         let loss = report["batch_loss_percent"].as_f64().expect("a number");
-        assert!(loss < 3.0, "{said}");
+        assert!(loss < 3.0, "{report}");
     }
+    let [(report, preempting), (_, waiting)] = &reports[..] else {
+        panic!("two steps");
+    };
+    // Not each wakeup: a CPU whose turn in the emulator ends while the task runs there makes it look like one that runs long.
+    let taken = preemptions(preempting);
+    assert!(taken > 20, "{taken} preemptions: {report}");
+    assert_eq!(preemptions(waiting), 0);
 }

@@ -75,6 +75,7 @@ struct Report {
 struct Delay {
     samples: usize,
     p50_ns: u64,
+    p90_ns: u64,
     p99_ns: u64,
     max_ns: u64,
 }
@@ -89,6 +90,7 @@ impl Delay {
         Self {
             samples: samples.len(),
             p50_ns: rank(500),
+            p90_ns: rank(900),
             p99_ns: rank(990),
             max_ns: rank(1000),
         }
@@ -212,7 +214,8 @@ fn text(report: &Report) -> String {
     let delay = &report.wakeup_delay;
     format!(
         "{} batch threads on {} CPUs, and a task of nice {} every {} us, {} times\n\
-         wakeup delay p50: {:.3} ms\nwakeup delay p99: {:.3} ms\nwakeup delay max: {:.3} ms\n\
+         wakeup delay p50: {:.3} ms\nwakeup delay p90: {:.3} ms\nwakeup delay p99: {:.3} ms\n\
+         wakeup delay max: {:.3} ms\n\
          late p50: {:.3} ms\nlate p99: {:.3} ms\n\
          batch rounds per second: {:.0} alone, {:.0} beside it\nbatch loss: {:.2} %\n",
         report.hogs,
@@ -221,6 +224,7 @@ fn text(report: &Report) -> String {
         report.period_us,
         delay.samples,
         ms(delay.p50_ns),
+        ms(delay.p90_ns),
         ms(delay.p99_ns),
         ms(delay.max_ns),
         ms(report.lateness.p50_ns),
@@ -239,7 +243,10 @@ mod tests {
     #[test]
     fn percentiles_are_samples() {
         let delay = Delay::of((1..=100).rev().collect());
-        assert_eq!((delay.p50_ns, delay.p99_ns, delay.max_ns), (50, 99, 100));
+        assert_eq!(
+            (delay.p50_ns, delay.p90_ns, delay.p99_ns, delay.max_ns),
+            (50, 90, 99, 100)
+        );
         let delay = Delay::of(vec![7]);
         assert_eq!((delay.p50_ns, delay.p99_ns, delay.max_ns), (7, 7, 7));
         assert_eq!(Delay::of(Vec::new()).p99_ns, 0);
