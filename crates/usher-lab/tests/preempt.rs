@@ -11,14 +11,18 @@ use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 
-/// What the bench says under each scheduler in turn, in one boot of a guest of this shape.
-fn reports(shape: &str, schedulers: &[Scheduler]) -> Vec<(serde_json::Value, StepOutcome)> {
+/// What the bench says, with these options, under each scheduler in turn, in one boot of a guest of this shape.
+fn reports(
+    shape: &str,
+    options: &str,
+    schedulers: &[Scheduler],
+) -> Vec<(serde_json::Value, StepOutcome)> {
     let request = Request {
         icount_seed: Some(1),
         ..Request::new(shape.parse().expect("a shape"), "6.18", Vec::new(), 300)
     };
-    let bench = "usher bench latency-under-batch --seconds 2 --format json".split(' ');
-    let bench: Vec<String> = bench.map(str::to_string).collect();
+    let bench = format!("usher bench latency-under-batch --seconds 2 --format json {options}");
+    let bench: Vec<String> = bench.split_whitespace().map(str::to_string).collect();
     let steps: Vec<_> = schedulers
         .iter()
         .map(|scheduler| (scheduler.clone(), bench.clone()))
@@ -60,7 +64,7 @@ fn preemptions(step: &StepOutcome) -> u64 {
 fn an_urgent_task_does_not_wait() {
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let [preempting, waiting] = both();
-    let reports = reports("1n1l1c1t", &[kernels_own, preempting, waiting]);
+    let reports = reports("1n1l1c1t", "", &[kernels_own, preempting, waiting]);
     let p99_ns: Vec<u64> = reports
         .iter()
         .map(|(report, _)| {
@@ -75,12 +79,23 @@ fn an_urgent_task_does_not_wait() {
     assert!(p99_ns[1] <= p99_ns[0], "{said}");
 }
 
+// Goal: a light task that is not urgent does not wait for a whole crowd. Method: one CPU, three tasks beside it that never
+// sleep; less than two slices and a tick. Catches: a queue in which sleeping earns nothing, where it waits for all three.
+#[test]
+fn a_light_task_comes_before_a_crowd() {
+    let [usher, _] = both();
+    let reports = reports("1n1l1c1t", "--nice 0 --hogs 3", &[usher]);
+    let (report, _) = &reports[0];
+    let p99_ns = report["wakeup_delay"]["p99_ns"].as_u64();
+    assert!(p99_ns < Some(7_000_000), "{report}");
+}
+
 // Goal: where all of several CPUs are busy an urgent task takes one, and batch work loses less than 3 % to that. Method: eight
 // CPUs; the counters, and the rounds of work done. Catches: a search that names nobody, preempted tasks that lose their turn,
 // and a CPU that stays idle after it was taken.
 #[test]
 fn batch_work_loses_little() {
-    let reports = reports("1n2l4c1t", &both());
+    let reports = reports("1n2l4c1t", "", &both());
     for (report, _) in &reports {
         let loss = report["batch_loss_percent"].as_f64().expect("a number");
         assert!(loss < 3.0, "{report}");

@@ -211,15 +211,15 @@ fn usher_is_no_worse_than_the_proposal() {
     assert!(five < 23.7 * 1.01, "{five} s, the bound is 23.7 s");
 }
 
-// Goal and method: the same for hackbench, whose result hangs on which tasks happen to share a CPU: every change of the
-// rules for queues moves it by some per cent. Over ten lengths from 91 to 109 loops usher takes 275 ms for each 100 and the
-// proposal 263: usher's CPUs idle less, but wait 46 instead of 7 ms for what tasks share, and its policy takes 2.6 instead of
-// 0.5 % of the time. Presumably that is the queue that the CPUs of a cluster share, which has the tasks of a group run on
-// them at once; nobody has tried another.
+// Goal and method: the same for hackbench, in three lengths, since a single one may be luck: which tasks happen to share a
+// CPU moves the result by two per cent. What decides is how often CPUs switch, hence how many messages a task finds
+// when its turn comes (docs/FIDELITY.md).
 #[test]
-#[ignore = "missed: 3.1 % slower than the proposal (271 against 263 ms); its tasks wait longer for what they share"]
+#[ignore = "missed by 4 %: light tasks beside crowds would wait three times as long without the credit that costs this"]
 fn usher_is_no_worse_on_hackbench() {
-    no_worse("hackbench", "", 1.01);
+    for loops in ["loops=91", "loops=100", "loops=109"] {
+        no_worse("hackbench", loops, 1.0);
+    }
 }
 
 fn no_worse(workload: &str, set: &str, slack: f64) {
