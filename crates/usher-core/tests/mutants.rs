@@ -302,13 +302,6 @@ const MUTANTS: &[Mutant] = &[
         is: "\t\tenv_count(u, query->self, USHER_EV_PREEMPT_LOST);\n\t\tbreak;\n",
     },
     Mutant {
-        name: "preempt-pinned-unmarked",
-        breaks: "who may run on one CPU only takes it only if it was not marked",
-        file: "preempt.c",
-        was: "\t\tif (usher_preempt_mark(u, cid)) {\n\t\t\tenv_count(u, self, USHER_EV_PREEMPT_LLC);",
-        is: "\t\tif (1) {\n\t\t\tenv_count(u, self, USHER_EV_PREEMPT_LLC);",
-    },
-    Mutant {
         name: "preempt-not-marked",
         breaks: "a search passes over CPUs that are being preempted",
         file: "cpupri.c",
