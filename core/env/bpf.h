@@ -32,6 +32,7 @@
 #define USHER_INLINE static __always_inline __attribute__((unused)) /* BPF returns no structures */
 /* Global functions: the verifier goes through each once per program instead of once per call. */
 #define USHER_UNIT __attribute__((noinline))
+#define USHER_UNIT_FN USHER_UNIT
 #define USHER_UNIT_COLD USHER_UNIT
 #define USHER_UNIT_MEM __arg_arena
 #define USHER_UNIT_PTR __arg_nonnull

@@ -92,8 +92,8 @@ USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
 }
 
 /* Steps 3 to 7: prev and its LLC. Sets *reason to USHER_QUEUED if it is of no use to go on. */
-USHER_UNIT s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
-			       bool prev_allowed, u32 wake, u16 *reason USHER_UNIT_PTR)
+USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+				  bool prev_allowed, u32 wake, u16 *reason USHER_UNIT_PTR)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
@@ -150,8 +150,8 @@ USHER_UNIT s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct 
 }
 
 /* Steps 8 and 9: beyond the LLC. */
-USHER_UNIT s32 usher_place_far(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
-			       u16 *reason USHER_UNIT_PTR)
+USHER_UNIT_FN s32 usher_place_far(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+				  u16 *reason USHER_UNIT_PTR)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;

@@ -22,6 +22,7 @@
  *                                   and return integers and pointers only. Optional, and with it
  *   USHER_UNIT_MEM, USHER_UNIT_PTR  what a host wants to be said of their parameters, for pointers with and
  *                                   without USHER_MEM
+ *   USHER_UNIT_FN                   USHER_UNIT only where code is checked before it runs, else USHER_FN. Optional
  *   USHER_UNIT_COLD                 USHER_UNIT and off the hot path. Optional
  *
  * and, for u the struct usher at hand and p a pointer to a u64 that other CPUs touch:
@@ -62,6 +63,9 @@
 #define USHER_UNIT USHER_FN
 #define USHER_UNIT_MEM
 #define USHER_UNIT_PTR
+#endif
+#ifndef USHER_UNIT_FN
+#define USHER_UNIT_FN USHER_FN
 #endif
 #ifndef USHER_UNIT_COLD
 #define USHER_UNIT_COLD USHER_COLD
