@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Goal: an urgent task takes the right CPU, and no CPU is taken twice. Method: CPUs of some shapes run tasks of random
-//! classes and urgent tasks come, some of which may run on one CPU only, beside a plain list of what runs where and who is marked; and the rules that make a
-//! class, at their borders.
+//! classes and urgent tasks come, some of which may run on one CPU only, beside a plain list of what runs where and who
+//! is marked; and the rules that make a class, at their borders.
 
 use usher_core::{CidSet, Class, Core, Event, Query, Settings, Tables, Tiers, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Topology};
