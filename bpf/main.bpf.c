@@ -184,7 +184,6 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 					   u32 self, u64 enq_flags)
 {
 	struct usher_query q = { .from = cid, .self = self };
-	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
 
 	if (preempted_for(u, p, &q, true, enq_flags) >= 0) {
 		preempt(u, p, cid, enq_flags);
@@ -192,11 +191,18 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	}
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
-	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, v, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns,
+				 usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc), enq_flags);
 	/* A wakeup reschedules an idle CPU by itself. */
-	if (usher_idle_mode == USHER_IDLE_USHER && !(enq_flags & SCX_ENQ_WAKEUP) &&
-	    usher_test_and_clear(u, cid))
-		kick(u, self, cid);
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		return;
+	if (usher_idle_mode == USHER_IDLE_USHER && usher_test_and_clear(u, cid))
+		count(self, USHER_HOST_KICKED);
+	/*
+	 * Nobody else can take it, so the CPU is kicked whether or not its idle bit was set: somebody may have
+	 * claimed it for a task that the kernel put elsewhere. A busy one the kernel leaves alone.
+	 */
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /* Publishes the task, then looks for an idle CPU; pairs with usher_idle_enter() in update_idle(). */
@@ -205,7 +211,6 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 {
 	struct usher_query q = { .from = cid, .self = self };
 	u32 llc = u->cids[cid].llc, nr;
-	u64 v = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
 	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
@@ -215,7 +220,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
-	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, v, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, usher_vtime_enter(u, p->scx.dsq_vtime, llc), enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, llc, NULL);
@@ -614,6 +619,31 @@ void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
 	bpf_rcu_read_unlock();
 }
 
+/*
+ * For the dump that the kernel makes when it ends a scheduler, or when SysRq-D asks. Of idle CPUs only those where something
+ * is odd.
+ */
+void BPF_STRUCT_OPS(usher_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idle)
+{
+	struct usher __arena *u = usher();
+	struct usher_host_cpu __arena *me;
+	struct usher_cid __arena *c;
+	bool in_map;
+
+	if (!known_cpu(u, cpu)) {
+		scx_bpf_dump("usher: not in the tables");
+		return;
+	}
+	c = &u->cids[cid_of(u, cpu)];
+	me = &usher_host_cpus[cid_of(u, cpu)];
+	in_map = usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1;
+	if (idle && in_map && !me->pinned && !me->leaving)
+		return;
+	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d llc=%d llc_queue=%d",
+		     u->cpus[cid_of(u, cpu)].idle, in_map, me->leaving, me->pinned,
+		     scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu), c->llc, scx_bpf_dsq_nr_queued(c->llc));
+}
+
 static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)
 {
 	struct usher_cid __arena *from = &u->cids[a], *to = &u->cids[b];
@@ -658,6 +688,7 @@ SCX_OPS_DEFINE(usher_ops,
 	       .set_cpumask = (void *)usher_set_cpumask,
 	       .cpu_online = (void *)usher_cpu_online,
 	       .cpu_offline = (void *)usher_cpu_offline,
+	       .dump_cpu = (void *)usher_dump_cpu,
 	       .init_task = (void *)usher_init_task,
 	       .exit_task = (void *)usher_exit_task,
 	       .enable = (void *)usher_enable,

@@ -22,7 +22,7 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 9] = [
+const STEPS: [(&str, &str, bool); 10] = [
     ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
@@ -34,6 +34,7 @@ const STEPS: [(&str, &str, bool); 9] = [
     ("hotplug_of_cpus", HOTPLUG_OF_CPUS, false),
     ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, false),
     ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
+    ("dump", DUMP, false),
     ("second_loader", SECOND_LOADER, false),
     ("killed_loader", KILLED_LOADER, false),
     ("kernel_scheduler_afterwards", "hackbench -g 2 -l 100", true),
@@ -117,6 +118,18 @@ for round in 1 2 3; do
 done
 kill -INT $hogs; wait $hogs
 loader_lives";
+
+// What the kernel also writes when it ends a scheduler, but asked for: two hogs share CPU 5 and nothing else runs.
+const DUMP: &str = "
+trace=/sys/kernel/tracing
+mount -t tracefs none $trace 2>/dev/null
+echo 1 > $trace/events/sched_ext/sched_ext_dump/enable
+for n in 1 2; do taskset -c 5 sh -c 'while :; do :; done' & hogs=\"$hogs $!\"; done
+sleep 0.5
+echo D > /proc/sysrq-trigger
+kill $hogs
+echo 0 > $trace/events/sched_ext/sched_ext_dump/enable
+sed -n 's/.*sched_ext_dump: //p' $trace/trace";
 
 const SECOND_LOADER: &str = "
 ops=$(cat /sys/kernel/sched_ext/root/ops)
@@ -337,6 +350,35 @@ fn pinned_kernel_threads(kernel: &str) {
     assert!(context.contains("round 3"), "{context}");
 }
 
+/// Goal: the kernel's dump shows what usher knows of a CPU. Catches: a dump that names another CPU's state or none, or that
+/// is drowned in the lines of CPUs which are merely idle.
+fn dump(kernel: &str) {
+    let (step, context) = step(kernel, "dump");
+    stayed(step, &context);
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if !scheduler.is_usher() {
+        return;
+    }
+    let of_cpu = |cpu: u32| {
+        let begin = context
+            .find(&format!("\nCPU {cpu} "))
+            .unwrap_or_else(|| panic!("no CPU {cpu}: {context}"));
+        let rest = &context[begin + 1..];
+        let end = rest.find("\nCPU ").unwrap_or(rest.len());
+        rest[..end]
+            .lines()
+            .find(|line| line.contains("usher:"))
+            .map(str::trim)
+    };
+    let hogs = of_cpu(5).unwrap_or_else(|| panic!("nothing of CPU 5: {context}"));
+    assert_eq!(
+        hogs,
+        "usher: idle=0 in_idle_map=0 leaving=0 own_queue=1/1 llc=1 llc_queue=0"
+    );
+    let told = (0..16).filter(|&cpu| of_cpu(cpu).is_some()).count();
+    assert!(told <= 8, "{told} of 16 CPUs have a line: {context}");
+}
+
 /// Goal: a second loader by mistake ends by itself with a clear line and leaves the first alone. Catches:
 /// a loader that waits for ever, fails without a word or takes the first one's socket or pins away.
 fn second_loader(kernel: &str) {
@@ -384,4 +426,4 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_both_kernels!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 pinned_kernel_threads second_loader killed_loader kernel_scheduler_afterwards);
+                 pinned_kernel_threads dump second_loader killed_loader kernel_scheduler_afterwards);
