@@ -33,7 +33,8 @@
 #include "idle.c"
 
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
-#define USHER_QUEUE_LONG 4		/* tasks waiting per CPU from which on a much shorter queue is looked for, */
+#define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; */
+#define USHER_QUEUE_LONG 4		/* ... less than it does, and from which on a much shorter queue is looked for, */
 #define USHER_SHORTER_NEAR 4		/* ... this many times shorter in the node, */
 #define USHER_SHORTER_FAR 8		/* ... and in another */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
@@ -72,16 +73,30 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 }
 
 /*
- * The virtual time at which a task joins the queue of llc. Sleeping earns it one slice at most. A
- * task that never ran begins a slice ahead: those born later come later, so that no storm of forks
- * can hold back who waits already.
+ * How far before the clock of llc a task may join that slept: a slice, and less where many wait. Most of those slept, too;
+ * to come before them with little work each only has CPUs switch.
+ */
+USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u32 llc)
+{
+	u64 queued = env_queued(u, llc);
+	u64 many = USHER_QUEUE_LONG * u->llcs[llc].nr_cids, crowd = USHER_QUEUE_CROWDED * u->llcs[llc].nr_cids;
+
+	if (queued <= many)
+		return u->slice_ns;
+	return queued < crowd ? u->slice_ns * (crowd - queued) / (crowd - many) : 0;
+}
+
+/*
+ * The virtual time at which a task joins the queue of llc. A task that never ran begins a slice
+ * ahead: those born later come later, so that no storm of forks can hold back who waits already.
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u64 now = env_read(u, u->llcs[llc].vtime_now), floor = now - u->slice_ns;
+	u64 now = env_read(u, u->llcs[llc].vtime_now), floor;
 
 	if (!usher_vtime_known(u, v))
 		return usher_vtime_near(u, now, u->slice_ns, llc);
+	floor = now - usher_vtime_earned(u, llc);
 	v = usher_vtime_at(u, v, llc);
 	if ((s64)(v - floor) < 0)
 		v = (floor & ~USHER_VTIME_LLC) | llc;

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Goal: queues are fair by weight, sleeping earns what it should, and a task keeps its standing when it changes queues.
+//! Method: tasks take turns in a queue that is kept here as a plain list, and what joins a queue is looked at directly.
+
+use usher_core::{Core, Vtime, DEFAULT_SLICE_NS};
+use usher_topo::{shape, Llc, Topology};
+
+const SLICE: i64 = DEFAULT_SLICE_NS as i64;
+/// A virtual time names its LLC in its low bits, hence counts in steps of about 4 us.
+const STEP: i64 = 4096;
+/// What the clock may stay behind, to keep its line quiet.
+const CLOCK_STEP: i64 = SLICE / 8;
+
+fn core(text: &str) -> Core {
+    let topology = Topology::build(&shape::parse(text).expect("a shape"), 64).expect("legal");
+    Core::of(&topology).expect("legal")
+}
+
+/// How far a virtual time is from the clock of an LLC; positive is later.
+fn lag(core: &Core, v: Vtime, llc: Llc) -> i64 {
+    v.0.wrapping_sub(core.clock(llc).0) as i64
+}
+
+/// A task whose virtual time is so far behind the clock of LLC 0.
+fn behind(core: &mut Core, ns: i64) -> Vtime {
+    let v = core.vtime_at(Vtime::default(), Llc(0));
+    Vtime(v.0.wrapping_sub(ns as u64) & !(STEP as u64 - 1))
+}
+
+fn near(a: i64, b: i64, tolerance: i64) -> bool {
+    (a - b).abs() <= tolerance
+}
+
+#[test]
+fn sleeping_earns_a_slice_at_most() {
+    let mut core = core("1n1l4c1t");
+    for (was, earned) in [
+        (0, 0),
+        (SLICE / 2, SLICE / 2),
+        (SLICE, SLICE),
+        (9 * SLICE, SLICE),
+    ] {
+        let v = behind(&mut core, was);
+        let v = core.vtime_enter(v, Llc(0));
+        let lag = -lag(&core, v, Llc(0));
+        assert!(
+            near(lag, earned, STEP),
+            "behind by {was}: {lag}, not {earned}"
+        );
+    }
+    // Who is ahead stays ahead.
+    let v = behind(&mut core, -2 * SLICE);
+    let v = core.vtime_enter(v, Llc(0));
+    assert!(near(lag(&core, v, Llc(0)), 2 * SLICE, STEP));
+}
+
+#[test]
+fn sleeping_earns_less_where_many_wait() {
+    let mut core = core("1n1l4c1t");
+    let mut earned = |queued| {
+        core.set_queued(Llc(0), queued);
+        let v = behind(&mut core, 9 * SLICE);
+        let v = core.vtime_enter(v, Llc(0));
+        -lag(&core, v, Llc(0))
+    };
+    // From four for each of the four CPUs on less, from sixteen on nothing.
+    assert!(near(earned(16), SLICE, STEP));
+    assert!(near(earned(28), SLICE * 3 / 4, STEP));
+    assert!(near(earned(40), SLICE / 2, STEP));
+    assert!(near(earned(64), 0, STEP));
+    assert!(near(earned(1 << 40), 0, STEP));
+}
+
+#[test]
+fn newborns_come_a_slice_later_however_many_wait() {
+    let mut core = core("1n1l4c1t");
+    for queued in [0, 16, 1000] {
+        core.set_queued(Llc(0), queued);
+        let v = core.vtime_enter(Vtime::default(), Llc(0));
+        assert!(near(lag(&core, v, Llc(0)), SLICE, STEP), "{queued} wait");
+    }
+}
+
+#[test]
+fn standing_is_kept_in_another_queue() {
+    let mut core = core("1n2l4c1t");
+    let mut v = core.vtime_enter(Vtime::default(), Llc(0));
+    for _ in 0..1000 {
+        v = core.vtime_charge(v, Llc(0), DEFAULT_SLICE_NS, 100);
+    }
+    assert!(
+        lag(&core, core.clock(Llc(0)), Llc(1)) > 900 * SLICE,
+        "the clocks are apart"
+    );
+    for of in [-SLICE / 2, 0, SLICE, 5 * SLICE] {
+        let v = Vtime((core.clock(Llc(0)).0.wrapping_add(of as u64) & !(STEP as u64 - 1)));
+        let moved = core.vtime_enter(v, Llc(1));
+        assert!(near(lag(&core, moved, Llc(1)), of, 2 * STEP), "{of}");
+    }
+}
+
+/// Tasks of some weights that never sleep take turns on one CPU. What each has got is its share, give or take the slice
+/// that is not over, and nobody waits for more than everybody's turn.
+#[test]
+fn shares_follow_weights() {
+    for weights in [
+        vec![100, 100],
+        vec![100, 200, 300],
+        vec![1000, 100, 100, 50],
+        vec![100; 20],
+    ] {
+        let mut core = core("1n1l1c1t");
+        let total: i64 = weights.iter().sum();
+        let mut queue: Vec<(Vtime, usize)> = Vec::new();
+        for task in 0..weights.len() {
+            queue.push((core.vtime_enter(Vtime::default(), Llc(0)), task));
+        }
+        let mut got = vec![0; weights.len()];
+        for turn in 1..=20_000 {
+            let first = *queue.iter().min().expect("never empty");
+            queue.retain(|other| *other != first);
+            core.set_queued(Llc(0), queue.len() as u64);
+            let (v, task) = first;
+            got[task] += SLICE;
+            let v = core.vtime_charge(v, Llc(0), DEFAULT_SLICE_NS, weights[task] as u32);
+            queue.push((core.vtime_enter(v, Llc(0)), task));
+            if turn % 1000 != 0 {
+                continue;
+            }
+            for (task, got) in got.iter().enumerate() {
+                let share = turn * SLICE * weights[task] / total;
+                // The clock's and the virtual times' steps round each turn; a weight's turns are a few slices apart.
+                let slack = 2 * SLICE + CLOCK_STEP + turn * STEP;
+                assert!(
+                    near(*got, share, slack),
+                    "{weights:?}, turn {turn}, task {task}: {got}, not {share}"
+                );
+            }
+        }
+    }
+}
