@@ -93,7 +93,7 @@ fn standing_is_kept_in_another_queue() {
         "the clocks are apart"
     );
     for of in [-SLICE / 2, 0, SLICE, 5 * SLICE] {
-        let v = Vtime((core.clock(Llc(0)).0.wrapping_add(of as u64) & !(STEP as u64 - 1)));
+        let v = Vtime(core.clock(Llc(0)).0.wrapping_add(of as u64) & !(STEP as u64 - 1));
         let moved = core.vtime_enter(v, Llc(1));
         assert!(near(lag(&core, moved, Llc(1)), of, 2 * STEP), "{of}");
     }
