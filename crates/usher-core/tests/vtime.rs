@@ -99,8 +99,7 @@ fn standing_is_kept_in_another_queue() {
     }
 }
 
-/// Tasks of some weights that never sleep take turns on one CPU. What each has got is its share, give or take the slice
-/// that is not over, and nobody waits for more than everybody's turn.
+/// Tasks of some weights that never sleep take turns on one CPU. What each has got is its share, give or take some slices.
 #[test]
 fn shares_follow_weights() {
     for weights in [

@@ -371,9 +371,11 @@ fn dump(kernel: &str) {
             .map(str::trim)
     };
     let hogs = of_cpu(5).unwrap_or_else(|| panic!("nothing of CPU 5: {context}"));
-    assert_eq!(
-        hogs,
-        "usher: idle=0 in_idle_map=0 leaving=0 own_queue=1/1 llc=1 llc_queue=0"
+    // A kernel thread may just run there, and then both wait.
+    assert!(
+        ["1/1", "1/2"].iter().any(|own| hogs
+            == format!("usher: idle=0 in_idle_map=0 leaving=0 own_queue={own} llc=1 llc_queue=0")),
+        "{hogs}"
     );
     let told = (0..16).filter(|&cpu| of_cpu(cpu).is_some()).count();
     assert!(told <= 8, "{told} of 16 CPUs have a line: {context}");
