@@ -211,26 +211,14 @@ fn usher_is_no_worse_than_the_proposal() {
     assert!(five < 23.7 * 1.01, "{five} s, the bound is 23.7 s");
 }
 
-// Goal: the same for hackbench. Method: the mean of ten lengths, in time per loop, since a single one may be luck: which
-// tasks happen to share a CPU moves the result by two per cent either way.
+// Goal and method: the same for hackbench, in three lengths, since a single one may be luck: which tasks happen to share a
+// CPU moves the result by two per cent. What decides is how often CPUs switch, hence how many messages a task finds
+// when its turn comes (docs/FIDELITY.md).
 #[test]
 fn usher_is_no_worse_on_hackbench() {
-    let mean = |policy| {
-        let of = |loops: u32| {
-            headline(
-                "tc2-2a15-3a7",
-                "hackbench",
-                &format!("loops={loops}"),
-                policy,
-            ) / f64::from(loops)
-        };
-        (91..=109).step_by(2).map(of).sum::<f64>() / 10.0
-    };
-    let (patched, usher) = (mean(PATCHED), mean("usher"));
-    assert!(
-        usher <= patched,
-        "{usher} ns a loop, the proposal {patched} ns"
-    );
+    for loops in ["loops=91", "loops=100", "loops=109"] {
+        no_worse("hackbench", loops, 1.0);
+    }
 }
 
 fn no_worse(workload: &str, set: &str, slack: f64) {
