@@ -626,21 +626,20 @@ void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
 void BPF_STRUCT_OPS(usher_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idle)
 {
 	struct usher __arena *u = usher();
-	struct usher_host_cpu __arena *me;
-	struct usher_cid __arena *c;
+	u32 cid = cid_of(u, cpu);
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	struct usher_cid __arena *c = &u->cids[cid];
 	bool in_map;
 
 	if (!known_cpu(u, cpu)) {
 		scx_bpf_dump("usher: not in the tables");
 		return;
 	}
-	c = &u->cids[cid_of(u, cpu)];
-	me = &usher_host_cpus[cid_of(u, cpu)];
 	in_map = usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1;
 	if (idle && in_map && !me->pinned && !me->leaving)
 		return;
 	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d llc=%d llc_queue=%d",
-		     u->cpus[cid_of(u, cpu)].idle, in_map, me->leaving, me->pinned,
+		     u->cpus[cid].idle, in_map, me->leaving, me->pinned,
 		     scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu), c->llc, scx_bpf_dsq_nr_queued(c->llc));
 }
 
