@@ -185,6 +185,12 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 {
 	struct usher_query q = { .from = cid, .self = self };
 
+	/* Nobody can come before it on an idle CPU; the kernel reschedules one whose local queue is filled. */
+	if (usher_idle_mode == USHER_IDLE_USHER && usher_test_and_clear(u, cid)) {
+		count(self, USHER_HOST_LOCAL);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+		return;
+	}
 	if (preempted_for(u, p, &q, true, enq_flags) >= 0) {
 		preempt(u, p, cid, enq_flags);
 		return;
@@ -193,15 +199,14 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	usher_host_cpus[cid].pinned = 1;
 	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns,
 				 usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc), enq_flags);
-	/* A wakeup reschedules an idle CPU by itself. */
+	/*
+	 * A wakeup reschedules an idle CPU by itself. Otherwise, since nobody else can take the task, the CPU is kicked
+	 * if it idles, whether or not its idle bit is set: somebody may have claimed it for a task that the kernel put elsewhere.
+	 */
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		return;
 	if (usher_idle_mode == USHER_IDLE_USHER && usher_test_and_clear(u, cid))
 		count(self, USHER_HOST_KICKED);
-	/*
-	 * Nobody else can take it, so the CPU is kicked whether or not its idle bit was set: somebody may have
-	 * claimed it for a task that the kernel put elsewhere. A busy one the kernel leaves alone.
-	 */
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

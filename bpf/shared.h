@@ -19,7 +19,7 @@ enum usher_level {
 /* What the callbacks met that the core does not see. */
 enum usher_host_event {
 	USHER_HOST_PINNED,	   /* tasks put into a CPU's own queue */
-	USHER_HOST_LOCAL,	   /* per-CPU kernel threads sent to their CPU at once */
+	USHER_HOST_LOCAL,	   /* tasks of one CPU sent there at once: its kernel threads, and any while it idles */
 	USHER_HOST_SHARED,	   /* tasks put into an LLC's queue */
 	USHER_HOST_KEPT,	   /* slices begun anew, because nobody else waited */
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */

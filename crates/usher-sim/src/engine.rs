@@ -49,6 +49,7 @@ impl Default for Options {
 /// Purposes of random streams; tasks use their lineage.
 const STREAM_POLICY: u64 = 1;
 const STREAM_TASKS: u64 = 2;
+const STREAM_TICK: u64 = 3;
 
 /// One run: a machine, a policy, a workload, a seed.
 pub struct Simulation {
@@ -335,6 +336,7 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
         cookies: Slots::default(),
         stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), reasons),
         rng: Rng::stream(seed, STREAM_POLICY),
+        tick_phase: Rng::stream(seed, STREAM_TICK).below(machine.tick_ns()),
         seed,
         tracer: None,
         live: 0,

@@ -27,6 +27,12 @@ impl Host {
         self.now + self.charged
     }
 
+    /// Ticks of a CPU whose grid is not shifted, since the run began (jiffies).
+    pub fn ticks(&self) -> u64 {
+        let period = self.machine.tick_ns();
+        (self.now() + period - self.tick_phase) / period
+    }
+
     /// The CPU on which the callback runs, and which pays for it.
     #[inline]
     pub fn this_cpu(&self) -> Cpu {

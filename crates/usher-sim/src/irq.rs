@@ -143,11 +143,12 @@ impl Simulation {
     pub(crate) fn next_tick(&self, cpu: Cpu) -> Nanos {
         let machine = &self.host.machine;
         let period = machine.tick_ns();
-        let offset = match machine.costs().n.tick_skew {
+        let skew = match machine.costs().n.tick_skew {
             0 => 0,
             // As skew_tick=1: spread over half a period.
             _ => period / 2 * u64::from(cpu.0) / machine.nr_cpu_numbers() as u64,
         };
+        let offset = (self.host.tick_phase + skew) % period;
         let since = self.host.now + period - offset;
         since - since % period + offset
     }

@@ -38,6 +38,8 @@ pub struct Host {
     pub(crate) cookies: Slots,
     pub(crate) stats: Stats,
     pub(crate) rng: Rng,
+    /// When the first tick comes: a run starts at any time between two.
+    pub(crate) tick_phase: Nanos,
     pub(crate) seed: u64,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
     /// Tasks that have not exited; of these, sleepers without a timer; and tasks waiting for a CPU.

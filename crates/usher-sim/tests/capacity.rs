@@ -196,12 +196,14 @@ fn light_tasks_are_not_bounced_up() {
 
 // Goal: usher is no worse than the proposal's kernel on any row of its table, and with five threads within 1 % of
 // what the machine can do: 5 x 16.47 s over 2 + 3 x 0.49 CPUs.
-// Method: the rows' means are of many runs; here the middle of three. cyclictest measures the length of the kernel's paths, which differ by a few tenths of a per cent whatever is decided.
+// Method: the rows' means are of many runs; here the middle of three. Two threads, which have no row, end on one of their
+// 500 requests each or the next, 0.2 %. cyclictest measures the length of the kernel's paths, which differ by a few tenths
+// of a per cent whatever is decided.
 #[test]
 fn usher_is_no_worse_than_the_proposal() {
     for (workload, set, slack) in [
         ("sysbench-cpu", "threads=1", 1.001),
-        ("sysbench-cpu", "threads=2", 1.001),
+        ("sysbench-cpu", "threads=2", 1.002),
         ("sysbench-cpu", "threads=5", 1.0),
         ("cyclictest", "", 1.01),
     ] {

@@ -265,15 +265,21 @@ impl Usher {
 
     /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
     fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        host.charge(CALLBACK_NS);
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
         let llc = self.at[cpu.index()].llc;
+        let pinned = host.task(task).nr_allowed() == 1;
+        if pinned && self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
+            self.put_local(host, task, cpu);
+            return;
+        }
         let vtime = self.tasks[task.index()].vtime;
         let vtime = self.call(host, 0, |core| core.vtime_enter(vtime, llc));
         self.seq += 1;
         let key = (vtime, self.seq);
         self.tasks[task.index()].vtime = vtime;
         self.tasks[task.index()].seq = self.seq;
-        if host.task(task).nr_allowed() == 1 {
+        if pinned {
             self.tasks[task.index()].place = Place::Own(cid);
             let at = &mut self.at[cpu.index()];
             insert(host, &mut at.own, at.own_line, key, task);
@@ -299,6 +305,13 @@ impl Usher {
         self.tasks[task.index()].allowed = allowed;
         self.send(host, idle);
         self.rescue(host);
+    }
+
+    /// Gives a task to a claimed CPU.
+    fn put_local(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        self.tasks[task.index()].place = Place::Local(cpu);
+        self.at[cpu.index()].push(task);
+        host.resched(cpu);
     }
 
     /// Makes a claimed CPU look into the queues.
@@ -562,11 +575,8 @@ impl Policy for Usher {
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
-        let known = &mut self.tasks[task.index()];
-        if known.claimed.take() == Some(cpu) {
-            known.place = Place::Local(cpu);
-            self.at[cpu.index()].push(task);
-            host.resched(cpu);
+        if self.tasks[task.index()].claimed.take() == Some(cpu) {
+            self.put_local(host, task, cpu);
         } else {
             self.queue(host, task, cpu);
         }

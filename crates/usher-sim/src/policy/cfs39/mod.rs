@@ -43,6 +43,7 @@ use self::load::{CpuLoad, TaskLoad};
 use super::fair::cfs;
 use super::fair::config::CfsTimes;
 use super::fair::rq::{Rq as CfsRq, Tasks};
+use super::fair::state::work;
 use super::fair::task::Task as CfsTask;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
@@ -199,7 +200,7 @@ impl Cfs39 {
 
     /// Number of ticks (jiffies).
     fn jiffies(host: &Host) -> u64 {
-        UP_TICKS + host.now() / host.machine().tick_ns()
+        UP_TICKS + host.ticks()
     }
 
     /// `weighted_cpuload()`.
@@ -423,6 +424,7 @@ impl Policy for Cfs39 {
         );
         let line = self.rq(cpu).line;
         let at = host.lock(line);
+        host.charge(work::QUEUE_NS);
         self.note_idle_end(host.now(), cpu);
         self.join(host, task, cpu, woken);
         self.check_preempt(host, task, cpu);
@@ -430,10 +432,12 @@ impl Policy for Cfs39 {
     }
 
     fn dequeue(&mut self, host: &mut Host, task: TaskId) {
+        host.charge(work::QUEUE_NS);
         self.leave(host, task, false);
     }
 
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        host.charge(work::PICK_NS);
         if self.rq(cpu).rq.nr == 0 {
             self.newidle_balance(host, cpu);
         }
@@ -454,6 +458,7 @@ impl Policy for Cfs39 {
             cfs::put_prev(rq, &mut self.tasks, task);
             return;
         }
+        host.charge(work::QUEUE_NS);
         self.leave(host, task, why == StopWhy::Slept);
     }
 

@@ -22,7 +22,7 @@ mod policy;
 mod rt_above;
 mod scratch;
 mod search;
-mod state;
+pub(super) mod state;
 mod stats;
 mod wake;
 
