@@ -424,29 +424,38 @@ impl Policy for TickSpy {
     }
 }
 
+/// When in its period each of 16 busy CPUs' ticks fall.
+fn tick_phases(skew: u64, seed: u64) -> BTreeSet<u64> {
+    let mut costs = Costs::builtin("generic").expect("built in");
+    costs.set("tick.tick_skew", skew).expect("known");
+    let task = |cpu| {
+        let program = repeat(1, |_| Action::Compute(30 * MS), 1);
+        TaskSpec::new("busy", program).affinity(only(cpu))
+    };
+    let workload = workload(World::new(), (0..16).map(task).collect(), Stop::AllExit);
+    let policy = TickSpy::default();
+    let phases = Arc::clone(&policy.phases);
+    let machine = machine(SHAPE, costs);
+    let sim = Simulation::new(machine, Box::new(policy), workload, seed, Default::default());
+    sim.expect("legal").run().expect("runs");
+    let phases = phases.lock().expect("no panic while held").clone();
+    phases
+}
+
 // Goal: with skew, the ticks of different CPUs fall at different times.
 // Method: 16 busy CPUs; all ticks at one point of the period, or at 16.
 #[test]
 fn ticks_can_be_spread() {
-    for (skew, expected) in [(0, 1), (1, 16)] {
-        let mut costs = Costs::builtin("generic").expect("built in");
-        costs.set("tick.tick_skew", skew).expect("known");
-        let task = |cpu| {
-            let program = repeat(1, |_| Action::Compute(30 * MS), 1);
-            TaskSpec::new("busy", program).affinity(only(cpu))
-        };
-        let workload = workload(World::new(), (0..16).map(task).collect(), Stop::AllExit);
-        let policy = TickSpy::default();
-        let phases = Arc::clone(&policy.phases);
-        let machine = machine(SHAPE, costs);
-        let sim = Simulation::new(machine, Box::new(policy), workload, 1, Default::default());
-        sim.expect("legal").run().expect("runs");
-        assert_eq!(
-            phases.lock().expect("no panic while held").len(),
-            expected,
-            "skew {skew}"
-        );
-    }
+    assert_eq!(tick_phases(0, 1).len(), 1);
+    assert_eq!(tick_phases(1, 1).len(), 16);
+}
+
+// Goal: a run begins at any time between two ticks, and which one is the seed's to say.
+// Method: four seeds, four phases, one for all CPUs of a run.
+#[test]
+fn runs_begin_between_ticks() {
+    let phases: BTreeSet<_> = (1..=4).flat_map(|seed| tick_phases(0, seed)).collect();
+    assert_eq!(phases.len(), 4);
 }
 
 // Goal: the governor's prediction is bounded by the housekeeping time.
