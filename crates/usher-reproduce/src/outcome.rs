@@ -55,7 +55,7 @@ pub struct Proposal {
     pub verdicts: BTreeMap<&'static str, usize>,
     /// Rows on which usher ran.
     pub rows_usher: usize,
-    /// Of these, rows on which usher is worse than the simulated variant, beyond the interval.
+    /// Of these, rows on which usher is worse than the simulated variant, beyond the interval and the published noise.
     pub usher_worse: usize,
     /// The rows.
     pub rows_detail: Vec<Detail>,
@@ -115,7 +115,7 @@ pub struct Detail {
     pub usher_high: Option<f64>,
     /// Why there is no effect of usher.
     pub usher_missing: Option<String>,
-    /// Usher is worse than the simulated variant, beyond the interval.
+    /// Usher is worse than the simulated variant: the interval says so, and by more than the published noise.
     pub usher_worse: Option<bool>,
     /// The verdict; `None` if the row was not run.
     pub verdict: Option<Verdict>,
@@ -268,6 +268,11 @@ fn pairs(runs: &Runs, metric: &str, a: &Ran, b: &Ran) -> (Vec<f64>, Vec<f64>) {
         .unzip()
 }
 
+/// Half the width of what was published, noise included.
+fn half(span: &Span) -> f64 {
+    (span.high - span.low) / 2.0
+}
+
 impl Detail {
     fn new(plan: &Plan, runs: &Runs, planned: &PlannedRow) -> Detail {
         let row = &planned.row;
@@ -295,11 +300,13 @@ impl Detail {
             Some(plan.cells[*cell].replay(plan.seeds[0]))
         };
         let worse = |span: Span| {
-            if higher {
-                span.high < 1.0
+            let noise = published.noise.map_or(0.0, |_| half(&published.span));
+            let (sure, loss) = if higher {
+                (span.high < 1.0, 1.0 - span.effect)
             } else {
-                span.low > 1.0
-            }
+                (span.low > 1.0, span.effect - 1.0)
+            };
+            sure && loss > noise
         };
         Detail {
             line: row.line,
@@ -313,9 +320,7 @@ impl Detail {
             published_effect: published.span.effect,
             published_low: published.noise.map(|_| published.span.low),
             published_high: published.noise.map(|_| published.span.high),
-            published_noise: published
-                .noise
-                .map(|_| (published.span.high - published.span.low) / 2.0),
+            published_noise: published.noise.map(|_| half(&published.span)),
             published_noise_from: published.noise.map(|from| from.name()),
             simulated_effect: simulated.map(|s| s.effect),
             simulated_low: simulated.map(|s| s.low),
