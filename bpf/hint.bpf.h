@@ -38,7 +38,7 @@ struct usher_hinted {
 		u64 wish; /* both */
 	};
 	u32 home; /* where the task lives, by home_in(). Changed by exchange only. */
-	u32 unused;
+	u32 hold; /* usher_hold()'s; of the next CPU that wakes the task, which has its lock */
 };
 
 #define USHER_HINT_OWN (~0u)

@@ -161,8 +161,10 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		count(self, USHER_HOST_NO_SET);
 		return prev_cpu;
 	}
-	if (h)
+	if (h) {
 		r.hints = h->flags;
+		r.hints = usher_hold(u, &r, &h->hold);
+	}
 	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)

@@ -109,6 +109,11 @@ void USHER_EXPORT(settle)(struct usher *u, u32 from, u32 to)
 	usher_settle(u, from, to);
 }
 
+u32 USHER_EXPORT(hold)(struct usher *u, const struct usher_request *r, u32 *kept)
+{
+	return usher_hold(u, r, kept);
+}
+
 s32 USHER_EXPORT(cpu_node)(struct usher *u, u32 cpu)
 {
 	return usher_cpu_node(u, cpu);

@@ -233,6 +233,7 @@ environments! {
         (*mut Usher, u64, u64, u32) -> bool;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
+    hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;
     cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
     pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
         (*mut Usher, *const Query, u32) -> i32;

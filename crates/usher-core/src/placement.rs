@@ -3,12 +3,13 @@
 
 use std::ptr;
 
+use usher_hint::Hints;
 use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 
 use crate::block::Block;
 use crate::ffi;
 use crate::kinds::PickError;
-use crate::request::{Decision, Query, Request, Vtime, Walk};
+use crate::request::{Decision, Hold, Query, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
 use crate::tables::{BuildError, Settings, Tables};
@@ -390,6 +391,15 @@ impl Core {
         let (from, to) = (number(from), number(to));
         // SAFETY: as in idle_enter(); the number of no LLC changes nothing.
         unsafe { (self.api.settle)(self.u, from, to) }
+    }
+
+    /// The hints to place a task by: wake-affine in place of wake-hold where that keeps it from the only one who
+    /// wakes it.
+    pub fn hold(&mut self, request: &Request, kept: &mut Hold) -> Hints {
+        let request = self.request(request);
+        // SAFETY: as in place().
+        let bits = unsafe { (self.api.hold)(self.u, &request, &mut kept.0) };
+        Hints::from_bits(bits).expect("one of a pair for the other")
     }
 
     /// How many hinted tasks live in `llc`. Never traced.

@@ -182,6 +182,10 @@ impl Query<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Vtime(pub u64);
 
+/// Who wakes a task that holds, and how often in a row: [`crate::Core::hold`]'s to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold(pub(crate) u32);
+
 /// Where a CPU without work has looked so far.
 #[derive(Clone, Debug)]
 pub struct Walk(pub(crate) ffi::Walk);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Placement hints: where each of them sends a task, and when it lapses.
 
-use usher_core::{Core, Decision, Event, Hints, Reason, Request, Wake};
+use usher_core::{Core, Decision, Event, Hints, Hold, Reason, Request, Wake};
 use usher_topo::{shape, Cid, Llc, Topology};
 
 /// A machine whose CPUs are all idle but the first, on which everybody is born and wakes others.
@@ -125,6 +125,54 @@ fn wake_hold_stays() {
         let (mut core, topo) = machine("1n2l2c2t");
         let decision = core.place(&request(Wake::Sync, 7, 0, hints));
         assert_eq!((decision.reason, llc_of(&topo, decision).0), (reason, llc));
+    }
+}
+
+/// How often in a row a hold withstands the same partner: USHER_HOLD_TIMES.
+const HOLD_TIMES: usize = 16;
+
+/// Whether a task that holds in LLC 0 is still to hold, wakeup by wakeup, and how many lapses were counted.
+fn holds(wakeups: impl IntoIterator<Item = (Wake, u32)>) -> (Vec<bool>, u64) {
+    let (mut core, _) = machine("2n2l2c1t");
+    let mut hold = Hold::default();
+    let hints = Hints::FORK_SPREAD.and(Hints::WAKE_HOLD).expect("no pair");
+    let kept = wakeups.into_iter().map(|(wake, waker)| {
+        let found = core.hold(&request(wake, 0, waker, hints), &mut hold);
+        assert!(found.has(Hints::FORK_SPREAD));
+        assert_ne!(found.has(Hints::WAKE_HOLD), found.has(Hints::WAKE_AFFINE));
+        found.has(Hints::WAKE_HOLD)
+    });
+    let kept = kept.collect();
+    (kept, core.statistics()[Event::HintLapsed])
+}
+
+// Goal: a hold does not keep two partners apart for good. Method: synchronous wakeups by one LLC only, of this node and
+// of the other: from the 17th on the task goes there. Catches: a hold that only lapses in the node.
+#[test]
+fn a_hold_lapses_for_an_only_partner() {
+    for waker in [2, 6] {
+        let (kept, lapsed) = holds([(Wake::Sync, waker); HOLD_TIMES + 2]);
+        let expected = [[true; HOLD_TIMES].as_slice(), &[false; 2]].concat();
+        assert_eq!((kept, lapsed), (expected, 2), "waker {waker}");
+    }
+}
+
+// Goal: a task that many wake stays. Method: a second LLC, or the own one, comes between before it is too late; wakeups that
+// are not synchronous, which move nobody, count for nothing. Catches: a sum instead of a row.
+#[test]
+fn a_hold_withstands_many() {
+    let rounds = |other: u32| {
+        let round = [
+            [(Wake::Sync, 2); HOLD_TIMES].as_slice(),
+            &[(Wake::Sync, other)],
+        ]
+        .concat();
+        round.repeat(4)
+    };
+    for wakeups in [rounds(4), rounds(1), [(Wake::Wake, 2); 50].to_vec()] {
+        let (kept, lapsed) = holds(wakeups);
+        assert!(kept.iter().all(|&kept| kept), "{kept:?}");
+        assert_eq!(lapsed, 0);
     }
 }
 

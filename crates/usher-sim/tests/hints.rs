@@ -129,3 +129,21 @@ fn fork_affine_under_usher_harms_nobody() {
         assert!(ratio <= 1.05, "schbench {workers}: {ratio}");
     }
 }
+
+// Goal: two partners who are born in different LLCs and are to stay there do not pay for every message.
+// Method: tbench's connections, born spread and held, against no hint: 5 % at most lost.
+#[test]
+fn a_hold_under_usher_harms_no_pair() {
+    let machine = zen3();
+    for clients in ["clients=1", "clients=16", "clients=64"] {
+        let params = [clients, "runtime=10ms", "warmup=10ms"];
+        let ratio = effect(
+            &machine,
+            "tbench",
+            &params,
+            "fork-spread+wake-hold",
+            "usher",
+        );
+        assert!(ratio >= 0.95, "tbench {clients}: {ratio}");
+    }
+}

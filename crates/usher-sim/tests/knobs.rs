@@ -436,7 +436,13 @@ fn tick_phases(skew: u64, seed: u64) -> BTreeSet<u64> {
     let policy = TickSpy::default();
     let phases = Arc::clone(&policy.phases);
     let machine = machine(SHAPE, costs);
-    let sim = Simulation::new(machine, Box::new(policy), workload, seed, Default::default());
+    let sim = Simulation::new(
+        machine,
+        Box::new(policy),
+        workload,
+        seed,
+        Default::default(),
+    );
     sim.expect("legal").run().expect("runs");
     let phases = phases.lock().expect("no panic while held").clone();
     phases

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use usher_core::{
-    AccessKind, CidSet, Core, Event, Granularity, Hints, Query, Reason, Request, Settings,
+    AccessKind, CidSet, Core, Event, Granularity, Hints, Hold, Query, Reason, Request, Settings,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -161,6 +161,7 @@ pub struct Usher {
     llc: Vec<Queue>,
     cpus: Vec<Cpu>, // by cid
     tasks: Vec<Known>,
+    holds: Vec<Hold>, // of hinted tasks
     seq: u64,
     idle_bound_ns: Nanos,
     /// Where CPUs differ in capacity and that counts.
@@ -206,6 +207,7 @@ impl Usher {
             llc: Vec::new(),
             cpus: Vec::new(),
             tasks: Vec::new(),
+            holds: Vec::new(),
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
             unequal: None,
@@ -529,8 +531,10 @@ impl Policy for Usher {
     fn task_new(&mut self, _host: &mut Host, task: TaskId, _parent: Option<TaskId>) {
         if self.tasks.len() <= task.index() {
             self.tasks.resize_with(task.index() + 1, Known::default);
+            self.holds.resize_with(task.index() + 1, Hold::default);
         }
         self.tasks[task.index()] = Known::default();
+        self.holds[task.index()] = Hold::default();
         if let Some(unequal) = &mut self.unequal {
             unequal.task_new(task);
         }
@@ -544,7 +548,7 @@ impl Policy for Usher {
         let demand = self.demand(host, wake.task);
         self.allowed(host, wake.task);
         let allowed = self.tasks[wake.task.index()].allowed.take();
-        let request = Request {
+        let mut request = Request {
             allowed: allowed.as_ref().map(|(_, set)| &**set),
             wake: match wake.kind {
                 WakeKind::Fork => Wake::Fork,
@@ -557,6 +561,11 @@ impl Policy for Usher {
             hints: self.hints(host, wake.task),
             demand,
         };
+        if request.hints != Hints::NONE {
+            let mut hold = std::mem::take(&mut self.holds[wake.task.index()]);
+            request.hints = self.call(host, 0, |core| core.hold(&request, &mut hold));
+            self.holds[wake.task.index()] = hold;
+        }
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);
