@@ -295,7 +295,7 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 }
 
 /* Whether somebody in the queue of an LLC goes before a task that runs here and could go on. */
-static bool somebody_due(struct usher __arena *u, struct task_struct *curr, u32 llc)
+static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u32 llc)
 {
 	struct task_struct *first;
 	bool due = false;
@@ -304,7 +304,7 @@ static bool somebody_due(struct usher __arena *u, struct task_struct *curr, u32 
 		return false;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		due = usher_vtime_due(u, curr->scx.dsq_vtime, first->scx.dsq_vtime, llc);
+		due = usher_vtime_due(u, curr->scx.dsq_vtime, first->scx.dsq_vtime, llc, curr->scx.weight, yields);
 		break;
 	}
 	bpf_rcu_read_unlock();
@@ -312,10 +312,10 @@ static bool somebody_due(struct usher __arena *u, struct task_struct *curr, u32 
 }
 
 /*
- * At the end of prev's slice: who goes before it, here or in a longer queue elsewhere. By itself, as take_any(), so that
+ * At the end of prev's slice, or when it yields: who goes before it, here or in a longer queue elsewhere. By itself, as take_any(), so that
  * what dispatch calls besides has room on the stack.
  */
-static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev)
+static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev, bool yields)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u32 own = u->cids[cid].llc;
@@ -325,7 +325,7 @@ static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, s
 		return true;
 	if (llc >= 0 && take_shared(u, cpu, cid, llc))
 		return true;
-	if (somebody_due(u, prev, own) && take_shared(u, cpu, cid, own))
+	if (somebody_due(u, prev, yields, own) && take_shared(u, cpu, cid, own))
 		return true;
 	return take_pinned(me, cpu);
 }
@@ -383,19 +383,20 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 
 /*
  * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices
- * late, and yielding ends them early.
+ * late, and yielding ends them early. How long it ran.
  */
-static __always_inline void charge(struct usher __arena *u, struct task_struct *p, u32 cid)
+static __always_inline u64 charge(struct usher __arena *u, struct task_struct *p, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns;
 
 	/* What ran before we attached has no beginning. */
 	if (me->ran_before_pid != p->pid)
-		return;
+		return 0;
 	me->ran_before_ns += ran_ns;
 	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
 							 p->scx.weight));
+	return ran_ns;
 }
 
 /* Keeps the longest wait of a task that begins to run, as the kernel's watchdog measures it. */
@@ -454,9 +455,10 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !misfit_moves(u, prev, cid);
 	if (goes_on) {
-		/* It pays for the slice it had. */
-		charge(u, prev, cid);
-		taken = take_instead(u, cpu, cid, prev);
+		/* It pays for the slice it had. Who yields ends it early. */
+		bool yields = charge(u, prev, cid) < u->slice_ns;
+
+		taken = take_instead(u, cpu, cid, prev, yields);
 	} else {
 		taken = take_any(u, cpu, cid);
 	}

@@ -72,18 +72,22 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 	return usher_vtime_near(u, now, lag, llc);
 }
 
+/* Slices by which a task that goes on may get ahead of who waits: usher_vtime_due(). */
+#define USHER_LEAD 2
+
 /*
- * How far before the clock of llc a task may join that slept: a slice, and less where many wait. Most of those slept, too;
- * to come before them with little work each only has CPUs switch.
+ * How far before the clock of llc a task may join that slept: a slice and the lead of who runs, so that it comes at the end of
+ * a slice. Less where many wait: most of those slept, too, and to come before them with little work each only has
+ * CPUs switch.
  */
 USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u32 llc)
 {
-	u64 queued = env_queued(u, llc);
+	u64 most = (1 + USHER_LEAD) * u->slice_ns, queued = env_queued(u, llc);
 	u64 many = USHER_QUEUE_LONG * u->llcs[llc].nr_cids, crowd = USHER_QUEUE_CROWDED * u->llcs[llc].nr_cids;
 
 	if (queued <= many)
-		return u->slice_ns;
-	return queued < crowd ? u->slice_ns * (crowd - queued) / (crowd - many) : 0;
+		return most;
+	return queued < crowd ? most * (crowd - queued) / (crowd - many) : 0;
 }
 
 /*
@@ -123,12 +127,16 @@ USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 r
 }
 
 /*
- * Whether who comes next in the queue of llc, at first, goes before the running task, at v: a task
- * whose slice ended goes on while it is behind all who wait.
+ * Whether who comes next in the queue of llc, at first, goes before the running task, at v and of the given weight, whose
+ * slice ended. Not while that is behind all who wait, nor while it is ahead by less than its lead, unless it yields. Without a
+ * lead tasks that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has
+ * less of it, as its time counts for less.
  */
-USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc)
+USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc, u32 weight, bool yields)
 {
-	return (s64)(first - usher_vtime_at(u, v, llc)) <= 0;
+	s64 ahead = usher_vtime_at(u, v, llc) - first;
+
+	return ahead >= (yields ? 0 : (s64)(USHER_LEAD * u->slice_ns * 100 / (weight > 100 ? weight : 100)));
 }
 
 /*

@@ -297,7 +297,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		weight = 1 + usher_stream_below(s, 10000);
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
-		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].vtime_now[0], llc));
+		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].vtime_now[0], llc, weight, ran_ns & 1));
 		usher_stream_note(s, usher_balance(u, cid));
 		return 1;
 	}

@@ -230,7 +230,7 @@ environments! {
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:
-        (*mut Usher, u64, u64, u32) -> bool;
+        (*mut Usher, u64, u64, u32, u32, bool) -> bool;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;

@@ -409,11 +409,19 @@ impl Core {
         unsafe { ffi::usher_tables_settled(self.u, llc) }
     }
 
-    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended.
-    pub fn vtime_due(&mut self, v: Vtime, first: Vtime, llc: Llc) -> bool {
+    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended, or that
+    /// yields. The default weight is 100.
+    pub fn vtime_due(
+        &mut self,
+        v: Vtime,
+        first: Vtime,
+        llc: Llc,
+        weight: u32,
+        yields: bool,
+    ) -> bool {
         let llc = self.llc(llc);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc) }
+        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, yields) }
     }
 
     /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it

@@ -6,6 +6,8 @@ use usher_core::{Core, Vtime, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Llc, Topology};
 
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
+/// What sleeping earns: a slice and the lead of who runs.
+const MOST: i64 = 3 * SLICE;
 /// A virtual time names its LLC in its low bits, hence counts in steps of about 4 us.
 const STEP: i64 = 4096;
 /// What the clock may stay behind, to keep its line quiet.
@@ -32,13 +34,13 @@ fn near(a: i64, b: i64, tolerance: i64) -> bool {
 }
 
 #[test]
-fn sleeping_earns_a_slice_at_most() {
+fn sleeping_earns_three_slices_at_most() {
     let mut core = core("1n1l4c1t");
     for (was, earned) in [
         (0, 0),
         (SLICE / 2, SLICE / 2),
-        (SLICE, SLICE),
-        (9 * SLICE, SLICE),
+        (3 * SLICE, MOST),
+        (9 * SLICE, MOST),
     ] {
         let v = behind(&mut core, was);
         let v = core.vtime_enter(v, Llc(0));
@@ -64,9 +66,9 @@ fn sleeping_earns_less_where_many_wait() {
         -lag(&core, v, Llc(0))
     };
     // From four for each of the four CPUs on less, from sixteen on nothing.
-    assert!(near(earned(16), SLICE, STEP));
-    assert!(near(earned(28), SLICE * 3 / 4, STEP));
-    assert!(near(earned(40), SLICE / 2, STEP));
+    assert!(near(earned(16), MOST, STEP));
+    assert!(near(earned(28), MOST * 3 / 4, STEP));
+    assert!(near(earned(40), MOST / 2, STEP));
     assert!(near(earned(64), 0, STEP));
     assert!(near(earned(1 << 40), 0, STEP));
 }
@@ -137,4 +139,37 @@ fn shares_follow_weights() {
             }
         }
     }
+}
+
+/// Whether a task of a weight that began at the clock and ran some slices gives way to one so far behind the clock.
+fn gives_way(weight: u32, slices: u64, behind_ns: i64, yields: bool) -> bool {
+    let mut core = core("1n1l4c1t");
+    let first = behind(&mut core, behind_ns);
+    let v = behind(&mut core, 0);
+    let v = core.vtime_charge(v, Llc(0), slices * DEFAULT_SLICE_NS, weight);
+    core.vtime_due(v, first, Llc(0), weight, yields)
+}
+
+#[test]
+fn who_runs_keeps_a_lead_of_two_slices() {
+    // Before one that never sleeps, and began at the clock as well.
+    assert!(!gives_way(100, 1, 0, false));
+    assert!(gives_way(100, 2, STEP, false));
+    // Not before one that slept, however light or heavy it is itself.
+    for weight in [1, 50, 100, 1000, 10_000] {
+        assert!(gives_way(weight, 1, MOST, false), "{weight}");
+    }
+    // A lighter task's slices count for more, its lead does not.
+    assert!(gives_way(50, 1, STEP, false));
+    assert!(gives_way(1, 1, 0, false));
+    // A heavier one's lead is as long in time: two slices of it are a fifth of one.
+    assert!(!gives_way(1000, 1, 0, false));
+    assert!(gives_way(1000, 2, STEP, false));
+}
+
+#[test]
+fn who_yields_has_no_lead() {
+    assert!(gives_way(100, 1, 0, true));
+    assert!(gives_way(100, 0, STEP, true));
+    assert!(!gives_way(100, 0, -SLICE, true), "it is behind");
 }

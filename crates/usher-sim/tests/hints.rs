@@ -54,19 +54,24 @@ fn effect(
 
 // Goal: the literal fork rules harm tbench the more the more clients there are, because they count who runs
 // and not who lives there; spreading helps in the middle.
-// Method: throughput at 16, 64 and 256 clients, 10 ms each; the bounds are those asked of the model (published:
-// 0.98, 0.72 and 0.45; spread 1.05 at 64).
+// Method: throughput at 16, 64 and 256 clients for 10 ms, after the balancer had half a second for what was born in one
+// place; the bounds are those asked of the model (published: 0.98, 0.72 and 0.45; spread 1.05 at 64).
 #[test]
 fn literal_fork_hints_pile_up_and_spread() {
     let machine = zen3();
-    let tbench = |clients: &str, hint| {
-        let params = [clients, "runtime=10ms", "warmup=10ms"];
+    let tbench = |clients: &str, warmup, hint| {
+        let params = [clients, "runtime=10ms", warmup];
         effect(&machine, "tbench", &params, hint, "cfs-6.0+hints")
     };
-    let affine = ["clients=16", "clients=64", "clients=256"].map(|c| tbench(c, "fork-affine"));
+    let long = &|clients| tbench(clients, "warmup=500ms", "fork-affine");
+    let affine = std::thread::scope(|scope| {
+        ["clients=16", "clients=64", "clients=256"]
+            .map(|clients| scope.spawn(move || long(clients)))
+            .map(|ran| ran.join().expect("no panic"))
+    });
     assert!(affine.is_sorted_by(|a, b| a > b), "{affine:?}");
     assert!(affine[0] < 1.0 && affine[2] <= 0.75, "{affine:?}");
-    let spread = tbench("clients=64", "fork-spread");
+    let spread = tbench("clients=64", "warmup=10ms", "fork-spread");
     assert!((1.03..=1.20).contains(&spread), "{spread}");
 }
 

@@ -9,8 +9,8 @@
 //!    CPU only waits in that CPU's own queue. Then the core looks once more for an idle CPU to send there.
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
 //!    others that the core names.
-//! 4. A task that ran for a slice while somebody waits queues again; its CPU takes who comes first, or
-//!    somebody from a longer queue that the core names.
+//! 4. A task that ran for a slice while somebody waits gives way to who comes before it, or to somebody from a longer
+//!    queue that the core names, and queues again. If there is nobody it goes on.
 //! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
 //!    too weak for: `usher/capacity.rs`.
 //!
@@ -104,12 +104,10 @@ struct At {
     /// Tasks that may run nowhere else, and the line of their lock.
     own: Tasks,
     own_line: LineId,
-    /// The current task's runtime when it was picked.
+    /// The current task's runtime when it was picked, or went on.
     since: Nanos,
     cid: Cid,
     llc: Llc,
-    /// The slice of a task that could go on has ended.
-    ended: bool,
 }
 
 const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
@@ -124,7 +122,6 @@ impl At {
             since: 0,
             cid,
             llc,
-            ended: false,
         }
     }
 
@@ -166,6 +163,8 @@ pub struct Usher {
     idle_bound_ns: Nanos,
     /// Where CPUs differ in capacity and that counts.
     unequal: Option<Box<Unequal>>,
+    /// Who has just been put and could go on, and whether it yielded.
+    prev: Option<(TaskId, bool)>,
     /// Accesses to shared memory of the last call.
     touched: u64,
     events: Vec<StatId>,
@@ -211,6 +210,7 @@ impl Usher {
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
             unequal: None,
+            prev: None,
             touched: 0,
             events: Vec::new(),
             reported: Statistics::default(),
@@ -361,12 +361,6 @@ impl Usher {
     /// Takes from a CPU's own queue and those that the core names, in the order of the module's rule 3.
     fn find_work(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        if std::mem::take(&mut self.at[cpu.index()].ended) {
-            let longer = self.call(host, 0, |core| core.balance(cid));
-            if let Some(task) = longer.and_then(|llc| self.take_llc(host, llc, cpu)) {
-                return Some(task);
-            }
-        }
         let own_first = self.call(host, 0, |core| core.pinned_turn(cid));
         if own_first {
             if let Some(task) = self.take_own(host, cpu) {
@@ -388,6 +382,38 @@ impl Usher {
         }
         if own_first {
             return None;
+        }
+        self.take_own(host, cpu)
+    }
+
+    /// At the end of the slice of `prev`: who goes before it, here or in a longer queue elsewhere, as
+    /// take_instead() in `bpf/main.bpf.c`.
+    fn take_instead(
+        &mut self,
+        host: &mut Host,
+        cpu: Cpu,
+        prev: TaskId,
+        yields: bool,
+    ) -> Option<TaskId> {
+        let (cid, own) = (self.cid(cpu), self.at[cpu.index()].llc);
+        let longer = self.call(host, 0, |core| core.balance(cid));
+        let pinned = !self.at[cpu.index()].own.is_empty();
+        if pinned && self.call(host, 0, |core| core.pinned_turn(cid)) {
+            return self.take_own(host, cpu);
+        }
+        if let Some(task) = longer.and_then(|llc| self.take_llc(host, llc, cpu)) {
+            return Some(task);
+        }
+        let first = self.llc[own.index()].tasks.first_key_value();
+        if let Some((&(first, _), _)) = first {
+            let (vtime, weight) = (self.tasks[prev.index()].vtime, scx_weight(host, prev));
+            let due = |core: &mut Core| core.vtime_due(vtime, first, own, weight, yields);
+            let due = self.call(host, 0, due);
+            if due {
+                if let Some(task) = self.take_llc(host, own, cpu) {
+                    return Some(task);
+                }
+            }
         }
         self.take_own(host, cpu)
     }
@@ -612,13 +638,22 @@ impl Policy for Usher {
 
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         host.charge(CALLBACK_NS);
-        let task = match self.at[cpu.index()].pop() {
-            Some(task) => task,
-            None => {
-                let task = self.find_work(host, cpu);
-                self.rescue(host);
-                task?
+        let prev = self.prev.take();
+        let mut task = self.at[cpu.index()].pop();
+        if task.is_none() {
+            task = match prev {
+                Some((prev, yields)) => self.take_instead(host, cpu, prev, yields),
+                None => self.find_work(host, cpu),
+            };
+            self.rescue(host);
+        }
+        let task = match (task, prev) {
+            (Some(task), Some((prev, _))) => {
+                self.queue(host, prev, cpu);
+                task
             }
+            (None, Some((prev, _))) => prev,
+            (task, None) => task?,
         };
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
@@ -637,12 +672,11 @@ impl Policy for Usher {
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;
-        self.at[cpu.index()].ended = why.is_runnable();
         if self.put_unequal(host, task, cpu, why) {
             return;
         }
         if why.is_runnable() {
-            self.queue(host, task, cpu);
+            self.prev = Some((task, why == StopWhy::Yielded));
         }
     }
 

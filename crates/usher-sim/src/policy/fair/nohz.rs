@@ -72,7 +72,7 @@ impl Fair {
             let busy = idle == IdleKind::Busy && !self.only_idle_policy(cpu);
             let mut interval = self.interval(cpu, place, busy);
             let now = host.now();
-            if now >= self.cpu(cpu).sds[place].last_balance + interval {
+            if now >= self.cpu(cpu).sds[place].due(interval) {
                 let result = self.load_balance(host, cpu, place, idle);
                 if result.moved > 0 {
                     idle = if self.is_idle(cpu) {
@@ -82,10 +82,10 @@ impl Fair {
                     };
                 }
                 go_on = result.go_on;
-                self.sd_mut(cpu, place).last_balance = now;
+                self.sd_mut(cpu, place).last_balance = now as i64;
                 interval = self.interval(cpu, place, idle == IdleKind::Busy);
             }
-            next = next.min(self.cpu(cpu).sds[place].last_balance + interval);
+            next = next.min(self.cpu(cpu).sds[place].due(interval));
         }
         let least = self.cfg.migration_cost_ns;
         let state = self.cpu_mut(cpu);
@@ -251,7 +251,7 @@ impl Fair {
         if place >= self.cpu(cpu).sds.len() {
             return;
         }
-        let at = self.cpu(cpu).sds[place].last_balance + self.interval(cpu, place, false);
+        let at = self.cpu(cpu).sds[place].due(self.interval(cpu, place, false));
         let state = self.cpu_mut(cpu);
         state.next_balance = state.next_balance.min(at);
     }

@@ -37,8 +37,8 @@ pub mod work {
 /// A CPU's state of one of its domains.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SdState {
-    /// 6.5: when it was last balanced.
-    pub last_balance: Nanos,
+    /// 6.5: when it was last balanced; negative: before the run.
+    pub last_balance: i64,
     /// 6.5: current interval between balancings of an idle CPU.
     pub interval: Nanos,
     /// 6.5: failures in a row.
@@ -55,6 +55,13 @@ pub struct SdState {
     pub newidle_success: u32,
     /// See `newidle_calls`.
     pub newidle_ratio: u32,
+}
+
+impl SdState {
+    /// When it is to be balanced next.
+    pub fn due(&self, interval: Nanos) -> Nanos {
+        (self.last_balance + interval as i64).max(0) as Nanos
+    }
 }
 
 /// A CPU.
@@ -241,6 +248,10 @@ impl Fair {
                 self.new_cpu(cpu, capacity, rq_line, load_line)
             })
             .collect();
+        // The machine has been up for long: every domain was balanced at some time within its interval.
+        for sd in self.cpus.iter_mut().flat_map(|cpu| &mut cpu.sds) {
+            sd.last_balance = -(host.rng().below(sd.interval) as i64);
+        }
     }
 
     fn new_cpu(&self, cpu: Cpu, capacity: u32, rq_line: LineId, load_line: LineId) -> CpuState {
