@@ -644,7 +644,7 @@ void BPF_STRUCT_OPS(usher_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idl
 		scx_bpf_dump("usher: not in the tables");
 		return;
 	}
-	in_map = usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1;
+	in_map = usher_cid_idle(u, cid);
 	if (idle && in_map && !me->pinned && !me->leaving)
 		return;
 	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d llc=%d llc_queue=%d",

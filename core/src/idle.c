@@ -39,6 +39,14 @@ USHER_FN u64 usher_shard_idle(struct usher USHER_MEM *u, struct usher_shard USHE
 	return env_read(u, shard->word) & shard->valid;
 }
 
+/* The idle bit of a CPU is set: it is idle, and nobody has claimed it. */
+USHER_FN bool usher_cid_idle(struct usher USHER_MEM *u, u32 cid)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+
+	return usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1;
+}
+
 /* Of the idle bits given, the first threads of cores that are wholly idle. */
 USHER_FN u64 usher_shard_cores(struct usher_shard USHER_MEM *shard, u64 idle)
 {
@@ -133,11 +141,10 @@ USHER_FN bool usher_claim_bit(struct usher USHER_MEM *u, struct usher_shard USHE
 USHER_FN bool usher_test_and_clear(struct usher USHER_MEM *u, u32 cid)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
-	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
 
-	if (!(usher_shard_idle(u, shard) >> (c->bit & 63) & 1))
+	if (!usher_cid_idle(u, cid))
 		return false;
-	return usher_claim_bit(u, shard, 1ULL << (c->bit & 63));
+	return usher_claim_bit(u, &u->shards[c->shard], 1ULL << (c->bit & 63));
 }
 
 /* Somebody waits in some queue. Pairs with usher_queue_fill(). Test: idle_against_queue. */
@@ -193,11 +200,9 @@ USHER_FN bool usher_idle_enter(struct usher USHER_MEM *u, u32 cid)
 /* cid was idle, was woken, found nothing to run and stays idle: give back what a claimer took. */
 USHER_FN bool usher_idle_again(struct usher USHER_MEM *u, u32 cid)
 {
-	struct usher_cid USHER_MEM *c = &u->cids[cid];
-
 	if (!u->cpus[cid].idle)
 		return false;
-	if (usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1)
+	if (usher_cid_idle(u, cid))
 		return false;
 	env_count(u, cid, USHER_EV_IDLE_REENTERED);
 	return usher_idle_look(u, cid);

@@ -92,6 +92,13 @@ const MUTANTS: &[Mutant] = &[
         is: "\tu64 old = env_read(u, shard->word);\n\n\tenv_write(u, shard->word, old & ~bit);\n\treturn old & bit;",
     },
     Mutant {
+        name: "idle-by-shard",
+        breaks: "whether a CPU is idle is its own bit, not its shard's",
+        file: "idle.c",
+        was: "\treturn usher_shard_idle(u, &u->shards[c->shard]) >> (c->bit & 63) & 1;",
+        is: "\treturn usher_shard_idle(u, &u->shards[c->shard]);",
+    },
+    Mutant {
         name: "publish-no-summary",
         breaks: "a CPU going idle names its shard in the summary",
         file: "idle.c",
