@@ -24,7 +24,13 @@
  * A CPU is preempted once at a time: it is marked by who takes it, and marks itself free when it comes to
  * run the second task after that. A search passes over marked CPUs; who loses the race for one tries again
  * a bounded number of times, and then waits in a queue like others. A task that may run on one CPU only takes
- * that one, or waits.
+ * that one, or waits. Tests: preempt_against_preempt, three_preempt, pinned_against_preempt, pinned_in_turn.
+ *
+ * Tolerated: who saw a CPU run something less urgent takes it although it came to run something as urgent
+ * between the look and the mark. And a CPU that begins another task before the one that it was taken for
+ * arrives counts that as the first: it is then free as soon as the urgent task runs, and who saw it before
+ * that takes it once more. Either way an urgent task makes way for its like, once, and waits in its queue. Test:
+ * pinned_against_rise (nobody takes a CPU that ran something as urgent when the search began).
  */
 #ifndef USHER_PREEMPT_C
 #define USHER_PREEMPT_C
@@ -116,7 +122,11 @@ USHER_UNIT s32 usher_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return USHER_NONE_LOWER;
 }
 
-/* The same for a task that may run on cid only: cid, marked, or USHER_NONE_LOWER. */
+/*
+ * The same for a task that may run on cid only: cid, marked, or USHER_NONE_LOWER. A CPU that rises enters its
+ * new level before it leaves the old one (usher_cpupri_set()), so the levels are read from the lowest up: it is
+ * seen at one of the two. Tests: pinned_against_preempt, pinned_against_rise.
+ */
 USHER_UNIT s32 usher_preempt_pinned(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 cid, u32 self, u32 class)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
@@ -125,8 +135,10 @@ USHER_UNIT s32 usher_preempt_pinned(struct usher USHER_MEM *u USHER_UNIT_MEM, u3
 
 	if (class < USHER_CRITICAL)
 		return USHER_NONE_LOWER;
-	for (level = 0; level < USHER_CRITICAL; level++)
+	for (level = 0; level < USHER_CRITICAL; level++) {
 		lower |= usher_cpupri_at(u, c->shard, level);
+		env_read_barrier(u); /* as in usher_cpupri_search_own() */
+	}
 	if (lower & bit) {
 		if (usher_preempt_mark(u, cid)) {
 			env_count(u, self, USHER_EV_PREEMPT_LLC);
@@ -138,7 +150,7 @@ USHER_UNIT s32 usher_preempt_pinned(struct usher USHER_MEM *u USHER_UNIT_MEM, u3
 	return USHER_NONE_LOWER;
 }
 
-/* cid begins to run a task of this class. For that CPU only. */
+/* cid begins to run a task of this class. For that CPU only. Test: pinned_in_turn. */
 USHER_FN void usher_preempt_runs(struct usher USHER_MEM *u, u32 cid, u32 class)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
@@ -150,7 +162,7 @@ USHER_FN void usher_preempt_runs(struct usher USHER_MEM *u, u32 cid, u32 class)
 	if (!(env_read(u, taken) & bit))
 		return;
 	if (!u->cpus[cid].taken) {
-		u->cpus[cid].taken = 1; /* this is the task it was taken for */
+		u->cpus[cid].taken = 1; /* this is the task it was taken for, or one that came before it */
 		return;
 	}
 	u->cpus[cid].taken = 0;

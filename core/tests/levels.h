@@ -284,4 +284,201 @@ static const char *three_preempt_verdict(struct usher *u, const struct model_out
 	return taken == 0xe ? NULL : "a CPU is preempted for two tasks";
 }
 
+/*
+ * Tasks that may run on one CPU only. In all these scenarios cid 2 is what they want, in another shard
+ * than cids 0 and 1, and where a bit's place is not its cid.
+ */
+static void pinned_want(struct usher *u, u32 cid, u32 self, u32 class)
+{
+	model.outcome.found = usher_preempt_pinned(u, cid, self, class);
+}
+
+/* A task that ran on cid 2 and may run anywhere. */
+static void pinned_rival(struct usher *u, u32 self)
+{
+	struct usher_query q = { .from = 2, .self = self };
+
+	model.outcome.found = usher_preempt(u, &q, USHER_CRITICAL);
+}
+
+/* Exactly these CPUs are marked. */
+static const char *rest_marked(struct usher *u, u32 cids)
+{
+	u32 c;
+
+	for (c = 0; c < MODEL_CIDS; c++)
+		if (level_has(u, c, USHER_TAKEN) && !(cids >> c & 1))
+			return "a CPU is marked for nobody";
+		else if (!level_has(u, c, USHER_TAKEN) && cids >> c & 1)
+			return "a CPU that was taken is not marked";
+	return NULL;
+}
+
+/*
+ * pinned_against_preempt: a task that may run on cid 2 only, one that may run on cid 3 only, and one that
+ * may run anywhere want those two CPUs, which run something less urgent; what runs on cid 2 becomes more
+ * urgent meanwhile, but not as much. Each CPU goes to one of those who may have it; who is told that
+ * there is none has left no mark.
+ */
+static void pinned_preempt_setup(struct usher *u)
+{
+	usher_cpupri_set(u, 0, USHER_CRITICAL);
+	usher_cpupri_set(u, 1, USHER_CRITICAL);
+	usher_preempt_runs(u, 2, USHER_BATCH);
+	usher_preempt_runs(u, 3, USHER_NORMAL);
+}
+
+static void pinned_preempt_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		pinned_want(u, 2, 0, USHER_CRITICAL);
+		break;
+	case 1:
+		pinned_rival(u, 1);
+		break;
+	case 2:
+		usher_preempt_runs(u, 2, USHER_INTERACTIVE);
+		break;
+	default:
+		pinned_want(u, 3, 3, USHER_CRITICAL);
+	}
+}
+
+static const char *pinned_preempt_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	s32 pinned = outcomes[0].found, rival = outcomes[1].found, neighbour = outcomes[3].found;
+
+	if ((pinned >= 0 && pinned != 2) || (neighbour >= 0 && neighbour != 3))
+		return "a task is given a CPU that it may not run on";
+	if (rival >= 0 && (rival == pinned || rival == neighbour))
+		return "a CPU is preempted for two tasks";
+	if ((pinned < 0 && rival != 2) || (neighbour < 0 && rival != 3))
+		return "an urgent task is refused a CPU that nobody takes";
+	return rest_marked(u, 1u << 2 | 1u << 3);
+}
+
+/*
+ * pinned_against_rise: two tasks that may run on cid 2 only want it, and one that may run anywhere, while
+ * it comes to run something as urgent. It is preempted only if it still ran something less urgent when the
+ * search began, and nobody is refused it who could have it; cid 3 beside it could be taken all the time.
+ * The third task's waker first has one that is not urgent, which preempts nobody.
+ */
+static void pinned_rise_setup(struct usher *u)
+{
+	usher_preempt_runs(u, 2, USHER_BATCH);
+	usher_preempt_runs(u, 3, USHER_NORMAL);
+}
+
+static void pinned_rise_actor(struct usher *u, u32 index)
+{
+	if (index == 2) {
+		usher_preempt_runs(u, 2, USHER_CRITICAL);
+		return;
+	}
+	if (index == 3) {
+		pinned_want(u, 2, 3, USHER_INTERACTIVE);
+		model.outcome.refused = model.outcome.found < 0;
+	}
+	model.outcome.lower_before = level_has(u, 2, USHER_BATCH);
+	if (index == 3)
+		pinned_rival(u, 3);
+	else
+		pinned_want(u, 2, index, USHER_CRITICAL);
+	model.outcome.lower_after = level_has(u, 2, USHER_BATCH);
+}
+
+static const char *pinned_rise_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	u32 takers = 0, lower = 0, i;
+
+	if (!outcomes[3].refused)
+		return "a task that is not urgent preempts another one";
+	for (i = 0; i < MODEL_ACTORS; i++) {
+		if (i == 2)
+			continue;
+		takers += outcomes[i].found == 2;
+		lower |= outcomes[i].lower_after;
+		if (outcomes[i].found == 2 && !outcomes[i].lower_before)
+			return "a CPU is taken from a task that is as urgent";
+	}
+	if (takers > 1)
+		return "a CPU is preempted for two tasks";
+	if ((!takers && lower) || outcomes[3].found < 0)
+		return "an urgent task is refused a CPU that nobody takes";
+	return rest_marked(u, takers << 2 | (outcomes[3].found == 3) << 3);
+}
+
+/*
+ * pinned_in_turn: cid 2 runs the tasks that it is taken for, and after each of them something that is not
+ * urgent. Two tasks may run there only, one anywhere. While it is taken for one it is taken for no other
+ * one; it can be taken again afterwards; no mark is left in the end, and that of cid 3 beside it, where
+ * nothing moves, is not lost.
+ */
+static void turn_setup(struct usher *u)
+{
+	usher_preempt_runs(u, 2, USHER_NORMAL);
+	usher_preempt_runs(u, 3, USHER_NORMAL);
+}
+
+/* The task is on its way to the CPU that was marked for it. */
+static void turn_hand_over(void)
+{
+	s32 cid = model.outcome.found;
+
+	if (cid < 0)
+		return;
+	model.outcome.met |= model_access(MODEL_PUSH, &model.world->local[cid], 0) > 0;
+	model_access(MODEL_OR, &model.world->kicked[cid], 1);
+}
+
+/* A CPU that was taken is so until the task has run: then it is nobody's, a moment before it marks itself free. */
+static void turn_runner(struct usher *u, u32 cid)
+{
+	u32 round;
+
+	for (round = 0; round < MODEL_ROUNDS; round++) {
+		model.outcome.waits[cid] = 1;
+		model_access(MODEL_AWAIT, &model.world->kicked[cid], 0);
+		model.outcome.waits[cid] = 0;
+		while (model_access(MODEL_READ, &model.world->local[cid], 0)) {
+			usher_preempt_runs(u, cid, USHER_CRITICAL);
+			model_access(MODEL_POP, &model.world->local[cid], 0);
+			usher_preempt_runs(u, cid, USHER_NORMAL);
+		}
+	}
+	model.outcome.endless = 1;
+}
+
+static void turn_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 1:
+		pinned_rival(u, 1);
+		break;
+	case 2:
+		turn_runner(u, 2);
+		return;
+	default:
+		pinned_want(u, 2, index, USHER_CRITICAL);
+	}
+	turn_hand_over();
+}
+
+static const char *turn_verdict(struct usher *u, const struct model_outcome *outcomes)
+{
+	u32 takers = 0, i;
+
+	for (i = 0; i < MODEL_ACTORS; i++) {
+		if (outcomes[i].met)
+			return "a CPU is preempted for two tasks at a time";
+		takers += i != 2 && outcomes[i].found == 2;
+	}
+	if (!takers)
+		return "an urgent task is refused a CPU that nobody takes";
+	if (!outcomes[2].waits[2] || model.world->local[2])
+		return "a task does not run on the CPU that was taken for it";
+	return rest_marked(u, outcomes[1].found == 3 ? 1u << 3 : 0);
+}
+
 #endif

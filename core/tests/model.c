@@ -304,9 +304,11 @@ const char *MODEL_EXPORT(model_actor_name)(const struct model_scenario *scenario
 /* A cell of the CPU priority map, or NULL. Its shard or node in *index. */
 static const char *model_level_name(struct usher *u, u64 *place, u32 *index)
 {
-	static const char *const words[MODEL_LEVELS] = { "CPUs at level 1 of shard", "CPUs at level 3 of shard",
+	static const char *const words[MODEL_LEVELS] = { "CPUs at level 0 of shard", "CPUs at level 1 of shard",
+							 "CPUs at level 2 of shard", "CPUs at level 3 of shard",
 							 "CPUs at level 70 of shard" };
-	static const char *const present[MODEL_LEVELS] = { "shards at level 1 of node", "shards at level 3 of node",
+	static const char *const present[MODEL_LEVELS] = { "shards at level 0 of node", "shards at level 1 of node",
+							   "shards at level 2 of node", "shards at level 3 of node",
 							   "shards at level 70 of node" };
 	u32 i, l;
 

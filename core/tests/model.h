@@ -15,7 +15,7 @@
 #define MODEL_LLCS 2
 #define MODEL_ACTORS 4
 #define MODEL_TABLE_WORDS 2048
-#define MODEL_LEVELS 3 /* of the CPU priority map that actors use: the others are cells of nobody's */
+#define MODEL_LEVELS 5 /* of the CPU priority map that actors use: the others are cells of nobody's */
 #define MODEL_STACK 16384
 #define MODEL_ROUNDS 12 /* more than any actor needs: reaching it means that it never ends */
 
@@ -31,8 +31,8 @@ struct model_world {
 	u32 cpupri; /* the scenario is about the CPU priority map */
 };
 
-/* The levels in use, in both words of a summary. */
-static const u32 model_levels[MODEL_LEVELS] = { 1, 3, 70 };
+/* The levels in use: those of all classes of tasks, and one in the other word of a summary. */
+static const u32 model_levels[MODEL_LEVELS] = { 0, 1, 2, 3, 70 };
 
 /* How far an actor came, and what it did on the way. */
 struct model_outcome {
@@ -42,6 +42,8 @@ struct model_outcome {
 	u32 endless;
 	s32 found; /* by a search of the CPU priority map: a cid, or USHER_NONE_LOWER */
 	u32 level; /* ... at which level */
+	u32 lower_before, lower_after; /* the CPU ran something less urgent before, and after, the search for it */
+	u32 met; /* a CPU that was taken for a task is still taken for another one */
 };
 
 struct model {

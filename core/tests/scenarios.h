@@ -460,6 +460,12 @@ static const struct model_scenario model_scenarios[] = {
 	  preempt_setup, preempt_actor, preempt_verdict, 1 },
 	{ "three_preempt", 1, 1, 3, { "preempter 0", "preempter 1", "preempter 2" },
 	  three_preempt_setup, three_preempt_actor, three_preempt_verdict, 1 },
+	{ "pinned_against_preempt", 2, 1, 4, { "pinned to 2", "preempter 1", "runner 2", "pinned to 3" },
+	  pinned_preempt_setup, pinned_preempt_actor, pinned_preempt_verdict, 1 },
+	{ "pinned_against_rise", 2, 1, 4, { "pinned to 2", "pinned to 2, too", "runner 2", "preempter 3" },
+	  pinned_rise_setup, pinned_rise_actor, pinned_rise_verdict, 1 },
+	{ "pinned_in_turn", 2, 1, 4, { "pinned to 2", "preempter 1", "runner 2", "pinned to 2, too" },
+	  turn_setup, turn_actor, turn_verdict, 1 },
 	{ 0 },
 };
 

@@ -114,6 +114,28 @@ fn three_preempt() {
     check("three_preempt", 400);
 }
 
+// Goal: a task that may run on one CPU only, another one of that kind for the CPU beside it, and one that may run
+// anywhere share those two CPUs: each goes to one of them, though what one of the CPUs runs becomes more urgent
+// meanwhile, and who is refused leaves no mark.
+#[test]
+fn pinned_against_preempt() {
+    check("pinned_against_preempt", 10_000_000);
+}
+
+// Goal: such tasks do not take a CPU that ran something as urgent when they began to look, nor are they refused one
+// that nobody takes.
+#[test]
+fn pinned_against_rise() {
+    check("pinned_against_rise", 10_000_000);
+}
+
+// Goal: a CPU that is taken is taken by nobody else until its task has run, can then be taken again, and is free in the
+// end.
+#[test]
+fn pinned_in_turn() {
+    check("pinned_in_turn", 100_000_000);
+}
+
 // Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.
 #[test]
 fn idle_against_queue() {

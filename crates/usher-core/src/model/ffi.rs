@@ -23,6 +23,9 @@ pub(crate) struct Outcome {
     endless: u32,
     found: i32,
     level: u32,
+    lower_before: u32,
+    lower_after: u32,
+    met: u32,
 }
 
 /// The most actors a scenario may have: `MODEL_ACTORS`.
