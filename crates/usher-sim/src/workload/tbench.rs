@@ -116,9 +116,9 @@ const FIGURES: &[Figure] = &[
     ),
     time(
         "warmup",
-        500 * MS,
+        300 * MS,
         "from the start to the measurement",
-        "tbench's own is 20 s; here four balancing intervals of a node of 128 CPUs",
+        "tbench's own is 20 s; here two balancing intervals of a node of 128 CPUs",
     ),
     span(
         "runtime",
