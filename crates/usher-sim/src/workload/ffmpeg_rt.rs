@@ -40,7 +40,7 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 /// What every thread does at a time is known only by its effect: the posting has a fifth of all cycles in the kernel
-/// before its patches. Work of 0.2 to 2 ms, with these proportions, leaves 0.6 % there; a quarter of it, 20 %.
+/// before its patches. Work of 0.2 to 2 ms, with these proportions, leaves 0.6 % there; a little less than a quarter, 20 %.
 const CALIBRATED: &str = "calibrated: 20 % of the time in the kernel, as posted for the baseline";
 
 const FIGURES: &[Figure] = &[
@@ -81,43 +81,43 @@ const FIGURES: &[Figure] = &[
     ),
     time(
         "decode_low",
-        50 * US,
+        47 * US,
         "least CPU time of a decoder's slice",
         CALIBRATED,
     ),
     time(
         "decode_high",
-        250 * US,
+        235 * US,
         "greatest CPU time of a decoder's slice",
         CALIBRATED,
     ),
     time(
         "encode_low",
-        100 * US,
+        94 * US,
         "least CPU time of an encoder's slice",
         CALIBRATED,
     ),
     time(
         "encode_high",
-        500 * US,
+        470 * US,
         "greatest CPU time of an encoder's slice",
         CALIBRATED,
     ),
     time(
         "read",
-        50 * US,
+        47 * US,
         "mean CPU time of the reader per frame",
         CALIBRATED,
     ),
     time(
         "filter",
-        200 * US,
+        188 * US,
         "mean CPU time of the filter per frame",
         CALIBRATED,
     ),
     time(
         "write",
-        50 * US,
+        47 * US,
         "mean CPU time of the writer per frame",
         CALIBRATED,
     ),

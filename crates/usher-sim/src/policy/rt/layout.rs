@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which cache line each hot word of the kernel's root domain lies on: the subject of the patch series.
 //!
-//! The baseline, one root domain for the machine (`struct root_domain`, x86-64):
+//! The baseline, one root domain for the machine (`struct root_domain` of 6.12 on x86-64, cpumasks off the stack and no
+//! lock debugging; the hot words begin at byte 128 and `struct cpupri` at byte 184):
 //!
 //! ```text
-//!  A  rto_push_work, rto_lock, rto_loop_next, rto_loop_start, pointer to rto_mask, {count, mask*}[0]
+//!  A  rto_push_work, rto_lock, rto_loop_next, rto_loop_start, pointer to rto_mask, count[0]
 //!  B  rto_count, overloaded
-//!  .  {count, mask*}[1..=4]  ...  25 lines of four levels  ...  E  {count, mask*}[97..=100]
+//!  .  mask*[0], {count, mask*}[1..=3], count[4]  ...  as many lines as it takes, each 8 bytes out of step
+//!  E  mask*[96], {count, mask*}[97..=99], count[100]
 //!  M  per level a bitmap of the CPUs: one line per 512 CPUs (C: level 0, D: level 99)
 //!  F  the bitmap rto_mask
 //! ```
+//!
+//! So the count of level 0 shares its line with the pull's words, and the pointer to that level's bitmap does not.
 //!
 //! | switch | what moves |
 //! |---|---|
@@ -26,6 +30,16 @@ use crate::policy::mask::mask_lines;
 /// Levels of the map: 0 for everything that is not real-time, 1 to 99 for real-time priorities, 100 for
 /// deadline tasks and the stopper.
 pub(super) const LEVELS: usize = 101;
+
+/// Where on A `struct cpupri` begins, the size of its `struct cpupri_vec`, and where in that the pointer is.
+const CPUPRI_OFFSET: usize = 56;
+const VEC_SIZE: usize = 16;
+const PTR_OFFSET: usize = 8;
+
+/// The line, counted from A, of a level's count (offset 0) or of the pointer to its bitmap.
+fn cpupri_line(level: usize, offset: usize) -> usize {
+    (CPUPRI_OFFSET + level * VEC_SIZE + offset) / 64
+}
 
 /// How the bitmaps of the map are kept.
 #[derive(Clone, Copy, Debug)]
@@ -96,21 +110,19 @@ impl Layout {
         let b = make("rd-rto-count", None);
         let (count, mask_ptr): (Vec<_>, Vec<_>) = match switches.pad_counts {
             false => {
-                let levels = (0..LEVELS).scan(a, |line, level| {
-                    if level % 4 == 1 {
-                        let last = level + 4 == LEVELS;
-                        *line = make(
-                            if last {
-                                "cpupri-count-last"
-                            } else {
-                                "cpupri-count"
-                            },
-                            None,
-                        );
-                    }
-                    Some((*line, *line))
-                });
-                levels.unzip()
+                let last = cpupri_line(LEVELS - 2, 0);
+                let lines: Vec<LineId> = (0..=cpupri_line(LEVELS - 1, PTR_OFFSET))
+                    .map(|line| match line {
+                        0 => a,
+                        _ if line == last => make("cpupri-count-last", None),
+                        _ => make("cpupri-count", None),
+                    })
+                    .collect();
+                let words = |offset| {
+                    let line = |level| lines[cpupri_line(level, offset)];
+                    (0..LEVELS).map(line).collect()
+                };
+                (words(0), words(PTR_OFFSET))
             }
             true => (0..LEVELS)
                 .map(|level| {
@@ -168,15 +180,21 @@ mod tests {
     fn baseline_lines() {
         let l = layout(Switches::BASELINE);
         assert!(l.count[0] == l.rto && l.rto_mask_ptr == l.rto, "A");
-        assert_eq!(l.rto_count, [l.overloaded], "B");
-        assert_eq!(l.count, l.mask_ptr);
-        let mut lines = l.count.clone();
-        lines.dedup();
-        assert_eq!(lines.len(), 26, "A and 25 more");
         assert!(
-            l.count[97] == l.count[100] && l.count[96] != l.count[97],
-            "E"
+            l.mask_ptr[0] != l.rto && l.mask_ptr[0] == l.count[1],
+            "A ends"
         );
+        assert_eq!(l.rto_count, [l.overloaded], "B");
+        let mut lines = l.count.clone();
+        lines.extend(&l.mask_ptr);
+        lines.sort();
+        lines.dedup();
+        assert_eq!(lines.len(), 27, "bytes 184 to 1800");
+        let e = l.count[99];
+        let on_e = |line: &LineId| *line == e;
+        assert_eq!(l.count.iter().filter(|l| on_e(l)).count(), 4, "97 to 100");
+        assert_eq!(l.mask_ptr.iter().filter(|l| on_e(l)).count(), 4, "96 to 99");
+        assert!(l.count[97] == e && l.count[100] == e && l.mask_ptr[96] == e);
     }
 
     // Goal: each switch separates what its patch separates, and nothing else.
