@@ -312,8 +312,8 @@ static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool
 }
 
 /*
- * At the end of prev's slice, or when it yields: who goes before it, here or in a longer queue elsewhere. By itself, as take_any(), so that
- * what dispatch calls besides has room on the stack.
+ * At the end of prev's slice, or when it yields: who goes before it, here or in a longer queue elsewhere. By itself, as
+ * take_any(), so that what dispatch calls besides has room on the stack.
  */
 static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev, bool yields)
 {
