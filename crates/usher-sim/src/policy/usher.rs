@@ -5,8 +5,8 @@
 //! and does the same things in the same order:
 //!
 //! 1. A wakeup asks the core. A claimed CPU gets the task into its local queue and is woken.
-//! 2. Otherwise the task waits in the queue of an LLC, ordered by virtual time; a task that may run on one
-//!    CPU only goes to that one if it idles, or waits in its own queue. Then the core looks once more for an idle CPU to send there.
+//! 2. Otherwise the task waits in the queue of an LLC, ordered by virtual time; a task that may run on one CPU only goes
+//!    to that one if it idles, or waits in its own queue. Then the core looks once more for an idle CPU to send there.
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
 //!    others that the core names.
 //! 4. A task that ran for a slice while somebody waits gives way to who comes before it, or to somebody from a longer
