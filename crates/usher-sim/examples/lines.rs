@@ -398,21 +398,14 @@ impl<'a> Network<'a> {
     }
 
     fn transfer(&self, id: usize, cpu: usize, kind: Kind) -> Nanos {
-        let n = &self.machine.costs().n;
-        let me = self.machine.cpu(Cpu(cpu as u32));
+        let (n, me) = (&self.machine.costs().n, Cpu(cpu as u32));
         let from = |&core: &u32| {
-            let other = self
-                .machine
-                .cpu(self.machine.core_cpus(usher_topo::Core(core))[0]);
-            if other.llc == me.llc {
-                n.line_llc_ns
-            } else if other.node == me.node {
-                n.line_node_ns
-            } else {
-                self.machine.node_line_ns(me.node, other.node)
-            }
+            let other = self.machine.core_cpus(usher_topo::Core(core))[0];
+            let distance = self.machine.distance(me, other);
+            self.machine.line_ns(distance, me, other)
         };
-        let others = self.lines[id].holders.iter().filter(|&&c| c != me.core.0);
+        let own = self.machine.cpu(me).core.0;
+        let others = self.lines[id].holders.iter().filter(|&&c| c != own);
         let ns = match kind {
             Load => others.map(from).min(),
             Atomic => others.map(from).max(),

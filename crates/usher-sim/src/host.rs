@@ -345,16 +345,7 @@ impl Host {
     }
 
     pub(crate) fn line_ns(&self, distance: Distance, other: Cpu) -> Nanos {
-        let n = &self.machine.costs().n;
-        match distance {
-            Distance::Same | Distance::Core => n.line_hit_ns,
-            Distance::Llc => n.line_llc_ns,
-            Distance::Node => n.line_node_ns,
-            Distance::Remote => self.machine.node_line_ns(
-                self.machine.cpu(self.actor).node,
-                self.machine.cpu(other).node,
-            ),
-        }
+        self.machine.line_ns(distance, self.actor, other)
     }
 
     pub(crate) fn push(&mut self, at: Nanos, kind: Kind, cpu: Cpu, arg: u32) {

@@ -217,6 +217,17 @@ impl Machine {
         }
     }
 
+    /// Transfer of a cache line between two CPUs, which are so far from each other.
+    pub fn line_ns(&self, distance: Distance, a: Cpu, b: Cpu) -> Nanos {
+        let n = &self.costs.n;
+        match distance {
+            Distance::Same | Distance::Core => n.line_hit_ns,
+            Distance::Llc => n.line_llc_ns,
+            Distance::Node => n.line_node_ns,
+            Distance::Remote => self.node_line_ns(self.cpu(a).node, self.cpu(b).node),
+        }
+    }
+
     /// Transfer of a cache line between CPUs of two nodes; of one node: between two LLCs of it.
     pub fn node_line_ns(&self, from: Node, to: Node) -> Nanos {
         Nanos::from(self.node_line_ns[from.index() * self.topo.nodes().len() + to.index()])

@@ -588,7 +588,7 @@ impl Policy for Usher {
             demand,
         };
         if request.hints != Hints::NONE {
-            let mut hold = std::mem::take(&mut self.holds[wake.task.index()]);
+            let mut hold = self.holds[wake.task.index()];
             request.hints = self.call(host, 0, |core| core.hold(&request, &mut hold));
             self.holds[wake.task.index()] = hold;
         }
@@ -647,14 +647,10 @@ impl Policy for Usher {
             };
             self.rescue(host);
         }
-        let task = match (task, prev) {
-            (Some(task), Some((prev, _))) => {
-                self.queue(host, prev, cpu);
-                task
-            }
-            (None, Some((prev, _))) => prev,
-            (task, None) => task?,
-        };
+        if let (Some(_), Some((prev, _))) = (task, prev) {
+            self.queue(host, prev, cpu);
+        }
+        let task = task.or(prev.map(|(prev, _)| prev))?;
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
         let home = hinted.then(|| self.at[cpu.index()].llc);

@@ -22,10 +22,11 @@ mod policy;
 mod rt_above;
 mod scratch;
 mod search;
-pub(super) mod state;
+mod state;
 mod stats;
 mod wake;
 
+pub(super) use state::work;
 pub use state::Fair;
 
 #[cfg(test)]
