@@ -367,6 +367,9 @@ impl Costs {
         if self.idle_states.is_empty() {
             return Err("there must be at least one [[idle_state]]".into());
         }
+        if self.n.clock_mhz == 0 {
+            return Err("cpu.clock_mhz is 0, but what words cost is told in its cycles".into());
+        }
         if !(24..=10_000).contains(&self.n.hz) {
             return Err(format!(
                 "tick.hz is {}, but must be from 24 to 10000",

@@ -69,9 +69,14 @@ fn suggestion(nearest: &[String]) -> String {
     match nearest {
         [] => String::new(),
         [one] => format!("; did you mean `{one}`?"),
-        many => format!("; nearest: {}", many.join(", ")),
+        many if many.len() <= MANY => format!("; nearest: {}", many.join(", ")),
+        // None was near, so these are all.
+        all => format!("; known: {}", all.join(", ")),
     }
 }
+
+/// How many near names are suggested.
+const MANY: usize = 3;
 
 fn lines(items: &[String]) -> String {
     items
@@ -89,7 +94,7 @@ pub fn nearest(name: &str, valid: &[&str]) -> Vec<String> {
     let mut out: Vec<String> = ranked
         .iter()
         .filter(|(d, _)| *d <= near)
-        .take(3)
+        .take(MANY)
         .map(|(_, v)| v.to_string())
         .collect();
     if out.is_empty() {
