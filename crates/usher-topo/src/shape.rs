@@ -148,7 +148,7 @@ impl FromStr for Shape {
         } else {
             let mut expected = "nlct".chars();
             if !letters.chars().all(|letter| expected.any(|e| e == letter)) {
-                let what = "shape: letters must come in the order n, l, c, t, each at most once";
+                let what = "letters must come in the order n, l, c, t, each at most once";
                 return Err(wrong(what, text));
             }
             let count = |letter| {
@@ -197,26 +197,27 @@ fn split(text: &str) -> Result<Vec<(u32, char)>, TopoError> {
             digits.push(c);
             continue;
         }
+        if digits.is_empty() {
+            return Err(wrong("each letter needs a count before it", text));
+        }
         match digits.parse::<u32>() {
-            Ok(0) => {
-                return Err(TopoError::NoCpus {
-                    origin: format!("shape {text}"),
-                })
-            }
-            Ok(n) if n as usize <= MAX_CPUS => parts.push((n, c)),
-            Ok(n) => {
+            Ok(n) if (1..=MAX_CPUS).contains(&(n as usize)) => parts.push((n, c)),
+            Ok(n) if n > 0 => {
                 let origin = format!("shape {text}");
                 return Err(TopoError::TooManyCpus {
                     origin,
                     nr_cpus: u64::from(n),
                 });
             }
-            Err(_) => return Err(wrong("shape: each letter needs a count before it", text)),
+            _ => {
+                let what = format!("the count before `{c}` must be from 1 to {MAX_CPUS}");
+                return Err(wrong(&what, text));
+            }
         }
         digits.clear();
     }
     if parts.is_empty() || !digits.is_empty() {
-        return Err(wrong("shape: not counts followed by letters", text));
+        return Err(wrong("not counts followed by letters", text));
     }
     Ok(parts)
 }

@@ -322,9 +322,16 @@ fn wrong_shapes_are_refused() {
         ("2n2n", "in the order n, l, c, t"),
         ("4l4b", "in the order n, l, c, t"),
         ("2x", "in the order n, l, c, t"),
-        ("0n2c", "no online CPU"),
+        (
+            "0n2c",
+            "the count before `n` must be from 1 to 4096, found `0n2c`",
+        ),
+        ("4b0l", "the count before `l` must be from 1 to 4096"),
         ("4097c", "4097 online CPUs"),
-        ("99999999999c", "each letter needs a count"),
+        (
+            "99999999999c",
+            "the count before `c` must be from 1 to 4096",
+        ),
         ("64n65c", "4160 online CPUs"),
         ("2n2l2c2t ", "each letter needs a count"),
     ] {

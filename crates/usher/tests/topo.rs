@@ -142,7 +142,7 @@ fn wrong_use_is_exit_code_2() {
             "a count of zero, found `pack:0`",
         ),
         (&["--synthetic", "pack:2"], "the last level must be pu"),
-        (&["--shape", "0c"], "no online CPU"),
+        (&["--shape", "0c"], "the count before `c` must be from 1"),
         (
             &["--shape", "4097c"],
             "4097 online CPUs; a machine has 1 to 4096",
