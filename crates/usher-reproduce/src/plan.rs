@@ -136,6 +136,12 @@ impl Plan {
                 rows.push(planner.row(row)?);
             }
         }
+        if let (true, Some(last)) = (rows.is_empty(), table.rows.last()) {
+            return Err(table.wrong(
+                last,
+                "as all others, it is a baseline, with nothing to compare; add a variant's",
+            ));
+        }
         let runs = u64::from(runs.unwrap_or(experiment.nr_runs(length)));
         Ok(planner.plan(rows, (first_seed..first_seed + runs).collect()))
     }

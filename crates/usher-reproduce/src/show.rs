@@ -117,15 +117,18 @@ pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
 
 /// The summary line.
 pub(crate) fn summary(proposal: &Proposal) -> String {
+    let points = |error: f64| format!("{error:.1} points");
     format!(
         "{}: direction right in {} of {} rows beyond the published noise ({} rows in all), rank correlation {}, \
-         median error {} points; usher worse than the proposal in {} of {}",
+         median error {}; usher worse than the proposal in {} of {}",
         proposal.key,
         proposal.direction_right,
         proposal.rows_beyond_noise,
         proposal.rows,
         number(proposal.rank_correlation, 2),
-        number(proposal.median_absolute_error_pct, 1),
+        proposal
+            .median_absolute_error_pct
+            .map_or("not known".into(), points),
         proposal.usher_worse,
         proposal.rows_usher,
     )

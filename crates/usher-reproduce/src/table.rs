@@ -2,6 +2,7 @@
 //! A published table: what was measured where, one value a row.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::csv;
 use crate::error::{ReproduceError, Result};
@@ -71,7 +72,10 @@ impl Value {
 
     /// Reads `1.67` or `1.5..3`.
     fn parse(text: &str) -> Option<Value> {
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        let number = |text: &str| {
+            let number = text.trim().parse::<f64>().ok();
+            number.filter(|n| *n == 0.0 || MAGNITUDES.contains(&n.abs()))
+        };
         let digits = |text: &str| {
             text.trim()
                 .split_once('.')
@@ -97,6 +101,13 @@ impl Value {
         }
     }
 }
+
+/// How large and how small a value other than 0 may be, either way: with that a ratio of two, and its noise, can
+/// be printed and reckoned with. What is counted in other units than these has a slip in it.
+const MAGNITUDES: RangeInclusive<f64> = 1e-15..=1e15;
+
+/// The most that `noise_pct` may be.
+const NOISE_PCT_MAX: f64 = 1000.0;
 
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq)]
@@ -284,15 +295,23 @@ fn row(record: &csv::Record, columns: &[usize], width: usize) -> std::result::Re
     };
     let text = field("value");
     let value = Value::parse(text)
-        .ok_or_else(|| format!("value `{text}`: must be a number, or a range such as 1.5..3"))?;
+        .ok_or_else(|| {
+            format!(
+                "value `{text}`: must be a number, or a range such as 1.5..3; other than 0 from {:e} to {:e} in size",
+                MAGNITUDES.start(),
+                MAGNITUDES.end()
+            )
+        })?;
     let noise_pct = match field("noise_pct") {
         "" => None,
         text => {
             let noise = text
                 .parse::<f64>()
                 .ok()
-                .filter(|n| n.is_finite() && *n >= 0.0);
-            let expected = || format!("noise_pct `{text}`: must be empty or a number from 0");
+                .filter(|n| (0.0..=NOISE_PCT_MAX).contains(n));
+            let expected = || {
+                format!("noise_pct `{text}`: must be empty or a number from 0 to {NOISE_PCT_MAX}")
+            };
             Some(noise.ok_or_else(expected)?)
         }
     };
@@ -336,6 +355,12 @@ mod tests {
             ("s,m,b,x,lower,p=1,new,,,", "value ``: must be a number"),
             ("s,m,b,x,lower,p=1,new,3..2,,", "value `3..2`"),
             ("s,m,b,x,lower,p=1,new,nan,,", "value `nan`"),
+            (
+                "s,m,b,x,lower,p=1,new,1e308,,",
+                "from 1e-15 to 1e15 in size",
+            ),
+            ("s,m,b,x,lower,p=1,new,-1e-320,,", "value `-1e-320`"),
+            ("s,m,b,x,lower,p=1,new,1,1e300,", "a number from 0 to 1000"),
             (
                 "s,m,b,x,lower,p=1,new,1,-2,",
                 "noise_pct `-2`: must be empty or a number from 0",

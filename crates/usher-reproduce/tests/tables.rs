@@ -256,6 +256,7 @@ fn unknown_rows_are_named() {
         ("mixed-capacity,2a15,hackbench,time-s,lower,stat=p99,shi,1.5,,", "no row with variant `3.9-rc2`"),
         ("mixed-capacity,2a15,hackbench,time-s,lower,stat=p99,3.9-rc2,1.5,,\nmixed-capacity,2a15,hackbench,time-s,lower,stat=p99,shi,1.5,,", "statistic `p99` is unknown; known: avg, mean, min, max"),
         ("mixed-capacity,2a15,hackbench,time-s,lower,groups=x,3.9-rc2,1.5,,\nmixed-capacity,2a15,hackbench,time-s,lower,groups=x,shi,1.5,,", "`groups` has the value `x`, but must be a whole number"),
+        ("mixed-capacity,2a15,hackbench,time-s,lower,stat=min,3.9-rc2,1.5,,", "as all others, it is a baseline, with nothing to compare"),
         ("llc-idle-mask,2a15,hackbench,time-s,lower,stat=avg,shi,1.5,,", "its source is `llc-idle-mask`, but the experiment is `mixed-capacity`"),
     ] {
         std::fs::write(&path, format!("{HEADER}\n{GOOD}\n{bad}\n")).expect("written");
