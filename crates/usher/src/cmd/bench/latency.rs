@@ -98,6 +98,11 @@ impl Delay {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
+    super::fits(
+        ("--work-us", args.work_us),
+        ("--period-us", args.period_us),
+        1,
+    )?;
     let cpus = measure::allowed()
         .map_err(|error| environment(format!("affinity: {error}")))?
         .len();

@@ -80,6 +80,11 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
+    super::fits(
+        ("--light-us", args.light_us),
+        ("--period-ms", args.period_ms),
+        1000,
+    )?;
     let allowed = measure::allowed().map_err(|error| environment(format!("affinity: {error}")))?;
     let capacities = capacities(&args.sysfs, &allowed)?;
     let tiers = reckon::tiers(&capacities);

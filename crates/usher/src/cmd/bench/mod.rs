@@ -53,6 +53,23 @@ impl Format {
     }
 }
 
+/// Refuses work that does not fit between two wakeups: the task would never sleep, and wake late by its own doing.
+fn fits(work: (&str, u64), period: (&str, u64), unit_us: u64) -> Result<(), Failure> {
+    match work.1 < period.1 * unit_us {
+        true => Ok(()),
+        false => Err(Failure {
+            code: Code::WrongUse,
+            error: anyhow::anyhow!(
+                "{} {} does not fit between wakeups of {} {}; take less work or a longer period",
+                work.0,
+                work.1,
+                period.0,
+                period.1
+            ),
+        }),
+    }
+}
+
 /// What this machine lacks for the measurement.
 fn environment(what: String) -> Failure {
     Failure {
