@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher hint`: placement hints for programs that do not ask themselves.
 
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -53,7 +54,7 @@ enum Wake {
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     if let Some(pid) = args.get {
-        println!("{}", call(Request::Get, pid)?);
+        writeln!(io::stdout(), "{}", call(Request::Get, pid)?)?;
         return Ok(Code::Fine);
     }
     let fork = match args.fork {
@@ -69,7 +70,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let wish = fork.and(wake).expect("one of each pair");
     let in_force = call(Request::Set(wish), args.pid.unwrap_or(0))?;
     let Some((program, arguments)) = args.command.split_first() else {
-        println!("{in_force}");
+        writeln!(io::stdout(), "{in_force}")?;
         return Ok(Code::Fine);
     };
     let error = Command::new(program).args(arguments).exec();

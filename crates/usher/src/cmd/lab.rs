@@ -165,7 +165,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
 }
 
 fn say(line: &str) {
-    eprintln!("usher lab: {line}");
+    // A run goes on where nobody listens any more.
+    let _ = writeln!(std::io::stderr(), "usher lab: {line}");
 }
 
 fn request(args: &GuestArgs) -> Result<Request, LabError> {
@@ -197,7 +198,7 @@ fn scheduler(text: &str, args: &GuestArgs) -> Result<Scheduler, LabError> {
     Ok(scheduler)
 }
 
-fn run_one(args: &RunArgs) -> Result<u8, LabError> {
+fn run_one(args: &RunArgs) -> Result<u8, Failure> {
     let guest = &args.guest;
     let (request, scheduler) = (request(guest)?, scheduler(&args.scheduler, guest)?);
     let live = guest.format == Format::Table;
@@ -212,11 +213,14 @@ fn run_one(args: &RunArgs) -> Result<u8, LabError> {
     let outcome = lab::run(&request, &scheduler, &say, &mut pass_on)?;
     let report = report::of_run(&request, &outcome);
     match guest.format {
-        Format::Table => eprint!("{}", report.text()),
-        Format::Json => print_json(&report),
+        Format::Table => {
+            // The command's output is through; its exit code counts.
+            let _ = write!(std::io::stderr(), "{}", report.text());
+        }
+        Format::Json => print_json(&report)?,
     }
     if report.ejected.is_some() {
-        return Err(lab::ejected(&outcome.steps[0]));
+        return Err(lab::ejected(&outcome.steps[0]).into());
     }
     // 128 + signal and the like fit a byte; anything else is a plain failure.
     Ok(report
@@ -225,7 +229,7 @@ fn run_one(args: &RunArgs) -> Result<u8, LabError> {
         .unwrap_or(1))
 }
 
-fn compare(args: &CompareArgs) -> Result<u8, LabError> {
+fn compare(args: &CompareArgs) -> Result<u8, Failure> {
     let request = request(&args.guest)?;
     let schedulers = args
         .schedulers
@@ -242,15 +246,15 @@ fn compare(args: &CompareArgs) -> Result<u8, LabError> {
     let compared = lab::compare(&request, &comparison, &say)?;
     let report = report::of_comparison(&request, &comparison, &compared);
     match args.guest.format {
-        Format::Table => print!("{}", report.text()),
-        Format::Json => print_json(&report),
+        Format::Table => write!(std::io::stdout(), "{}", report.text())?,
+        Format::Json => print_json(&report)?,
     }
     if let Some(run) = compared
         .runs
         .iter()
         .find(|run| run.step.report.ejected.is_some())
     {
-        return Err(lab::ejected(&run.step));
+        return Err(lab::ejected(&run.step).into());
     }
     let failed = compared
         .runs
@@ -272,29 +276,31 @@ fn compare(args: &CompareArgs) -> Result<u8, LabError> {
     Ok(0)
 }
 
-fn kernels(args: &KernelsArgs) -> Result<u8, LabError> {
+fn kernels(args: &KernelsArgs) -> Result<u8, Failure> {
     let cache = Cache::open()?;
+    let mut out = std::io::stdout().lock();
     if let Some(file) = &args.check {
         let kernel = kernel::from_file(&cache, file)?;
-        println!(
-            "{} {}",
-            kernel.release,
-            kernel.unfit.as_deref().unwrap_or("good")
-        );
+        list(&mut out, &kernel)?;
         return Ok(if kernel.unfit.is_some() { 1 } else { 0 });
     }
     if !args.fetch.is_empty() {
         let series: Vec<&str> = args.fetch.iter().map(String::as_str).collect();
         fetch::kernels(&cache, args.arch, &series, &mut say)?;
     }
-    for kernel in kernel::cached(&cache)? {
-        println!(
-            "{} {}",
-            kernel.release,
-            kernel.unfit.as_deref().unwrap_or("good")
-        );
+    let kernels = kernel::cached(&cache)?;
+    if kernels.is_empty() {
+        say("no kernel is in the cache; get one with `usher lab kernels --fetch 6.18`, or all with `make setup`");
+    }
+    for kernel in kernels {
+        list(&mut out, &kernel)?;
     }
     Ok(0)
+}
+
+fn list(out: &mut impl Write, kernel: &kernel::Kernel) -> std::io::Result<()> {
+    let verdict = kernel.unfit.as_deref().unwrap_or("good");
+    writeln!(out, "{} {verdict}", kernel.release)
 }
 
 fn fetch_all(arch: Arch) -> Result<Code, LabError> {
@@ -308,7 +314,7 @@ fn fetch_all(arch: Arch) -> Result<Code, LabError> {
     Ok(Code::Fine)
 }
 
-fn print_json(value: &impl serde::Serialize) {
+fn print_json(value: &impl serde::Serialize) -> std::io::Result<()> {
     let text = serde_json::to_string_pretty(value).expect("reports are plain data");
-    let _ = writeln!(std::io::stdout(), "{text}");
+    writeln!(std::io::stdout(), "{text}")
 }
