@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use usher_reproduce::plan::quoted;
 use usher_topo::{machine, Source};
 
 /// Which machine: at most one of these, the running one if none.
@@ -53,10 +54,10 @@ impl SourceArgs {
     /// The words of a command line that name it.
     pub fn words(&self, default_machine: &str) -> String {
         match self.source_or(default_machine) {
-            Source::Machine(name) => format!("--machine {name}"),
-            Source::Sysfs(dir) => format!("--sysfs {}", dir.display()),
-            Source::Hwloc(file) => format!("--hwloc {}", file.display()),
-            Source::Synthetic(text) => format!("--synthetic '{text}'"),
+            Source::Machine(name) => format!("--machine {}", quoted(&name)),
+            Source::Sysfs(dir) => format!("--sysfs {}", quoted(&dir.to_string_lossy())),
+            Source::Hwloc(file) => format!("--hwloc {}", quoted(&file.to_string_lossy())),
+            Source::Synthetic(text) => format!("--synthetic {}", quoted(&text)),
             Source::Shape(shape) => format!("--shape {shape}"),
             Source::Live => String::new(),
         }

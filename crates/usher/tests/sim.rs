@@ -153,6 +153,26 @@ fn mistakes_are_named() {
             "did you mean `fork-affine`?",
         ),
         (
+            "sim --machine zen3-2s --set cost.cpu.clock_mhz=0",
+            "cpu.clock_mhz is 0",
+        ),
+        (
+            "sim --machine zen3-2s --hint wake-hold --set hint=none",
+            "`hint` is given twice",
+        ),
+        (
+            "sim --machine zen3-2s --policy nobody",
+            "unknown policy `nobody`; known: cfs-3.9, ",
+        ),
+        (
+            "compare --machine zen3-2s --sweep workers=1,2 --set workers=3",
+            "`workers` is set and swept",
+        ),
+        (
+            "compare --shape 2n2l2c2t --runs 2 --set runtime=1us --policies eevdf",
+            "too short: no run has a latency_ns_p99",
+        ),
+        (
             "compare --machine zen3-2s --sweep workers",
             "is not a sweep",
         ),
@@ -263,6 +283,46 @@ fn interrupted_runs_leave_valid_results() {
         "{text}"
     );
     assert!(!text.contains("NaN"), "{text}");
+}
+
+// Goal: a wrong name costs no earlier trace, and a trace that cannot be written is no success.
+// Method: a file with a word in it; the device that is always full.
+#[test]
+fn traces_are_not_lost_in_silence() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let trace = dir.path().join("t.pftrace");
+    std::fs::write(&trace, "earlier").expect("it can be written");
+    let path = trace.to_str().expect("UTF-8");
+    let out = usher(&words(&format!("{SMALL} --set lops=1 --trace {path}")));
+    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(
+        std::fs::read_to_string(&trace).expect("it is there"),
+        "earlier"
+    );
+    let out = usher(&words(&format!("{SMALL} --trace /dev/full")));
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{err}");
+    assert!(
+        err.contains("the trace ") && err.contains("No space left"),
+        "{err}"
+    );
+}
+
+// Goal: a run that ended before it had a value is told from one that was interrupted.
+// Method: a sweep over lengths, the first of which is too short for a sample.
+#[test]
+fn short_runs_have_no_value() {
+    let line = "compare --shape 2n2l2c2t --runs 2 --policies eevdf,usher --sweep runtime=1us,200ms";
+    let comparison = json(&stdout(&format!("{line} --format json")));
+    assert_eq!(comparison["partial"], false);
+    let n = |i: usize| comparison["cells"][i]["n"].as_u64().expect("a count");
+    assert_eq!([n(0), n(1), n(2), n(3)], [0, 0, 2, 2]);
+    let text = stdout(line);
+    assert!(
+        text.contains("no value: 4 runs ended without latency_ns_p99; let them run longer"),
+        "{text}"
+    );
+    assert!(!text.contains("interrupted"), "{text}");
 }
 
 /// Number of packets of a Perfetto trace, each a length-delimited field 1.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher compare`: policies side by side, with paired seeds.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,8 +10,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use usher_report::stats::{Effect, Summary};
 use usher_report::table::{metric, Text};
+use usher_reproduce::plan::quoted;
 use usher_sim::case::{self, Case};
 use usher_sim::grid::{self, GridError, Runs};
+use usher_sim::params::Params;
 use usher_sim::workload::Headline;
 use usher_sim::{Machine, SimError};
 
@@ -96,7 +99,10 @@ struct Cell {
     policy: String,
     parameters: Vec<String>,
     n: usize,
-    /// `None`: no run was finished.
+    /// Runs that came to their end, with such a value or without.
+    #[serde(skip)]
+    finished: usize,
+    /// `None`: no run was finished, or none came to a value.
     median: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
@@ -130,7 +136,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let (params, costs) = args.what.params()?;
     let source = args.source.source_or(CURATED_MACHINE);
     let machine = Arc::new(case::machine(&source, &costs)?);
-    let points = points(&args.sweep)?;
+    let points = points(&args.sweep, &params)?;
     let mut cases = Vec::new();
     for point in &points {
         for policy in &args.policies {
@@ -192,8 +198,8 @@ impl Args {
 /// A point of the sweep: parameters of the workload.
 type Point = Vec<(String, String)>;
 
-/// All combinations of the sweeps' values.
-fn points(sweeps: &[String]) -> Result<Vec<Point>, SimError> {
+/// All combinations of the sweeps' values. What is swept is not among the parameters that all cases share.
+fn points(sweeps: &[String], shared: &Params) -> Result<Vec<Point>, SimError> {
     let mut points: Vec<Point> = vec![Vec::new()];
     for sweep in sweeps {
         let values = sweep
@@ -205,10 +211,28 @@ fn points(sweeps: &[String]) -> Result<Vec<Point>, SimError> {
                 what: "is not a sweep; give --sweep key=value,value,...".into(),
             });
         };
+        let wrong = |what: &str| SimError::Parameter {
+            key: key.into(),
+            what: what.into(),
+        };
+        if key.starts_with("cost.") {
+            return Err(wrong("is a cost of the machine, which only --set changes"));
+        }
+        if points[0].iter().any(|(swept, _)| swept == key) {
+            return Err(wrong("is swept twice; give all its values in one --sweep"));
+        }
+        if shared.given().contains_key(key) {
+            return Err(wrong("is set and swept; leave out one of them"));
+        }
+        let values: Vec<&str> = values.split(',').collect();
+        if let Some(i) = (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
+            let what = format!("is swept over `{}` twice; leave one out", values[i]);
+            return Err(wrong(&what));
+        }
         points = points
             .iter()
             .flat_map(|point| {
-                values.split(',').map(move |value| {
+                values.iter().map(move |value| {
                     let mut point = point.clone();
                     point.push((key.to_string(), value.to_string()));
                     point
@@ -227,19 +251,9 @@ impl Comparison {
         points: &[Point],
         runs: &[Runs],
     ) -> Result<Comparison, Failure> {
-        let some = runs.iter().flatten().flatten().next();
         let metric = args.metric.clone();
         let metric = metric.unwrap_or_else(|| headline.metric.clone());
-        if let Some(report) = some.filter(|report| !report.metrics.contains_key(&metric)) {
-            let names: Vec<&str> = report.metrics.keys().map(String::as_str).collect();
-            let nearest = usher_sim::error::nearest(&metric, &names);
-            return Err(SimError::Unknown {
-                kind: "metric".into(),
-                name: metric,
-                nearest,
-            }
-            .into());
-        }
+        check_metric(&metric, headline, runs)?;
         let values: Vec<Vec<Option<f64>>> = runs.iter().map(|runs| column(runs, &metric)).collect();
         let nr = args.policies.len();
         let mut cells = Vec::new();
@@ -259,7 +273,7 @@ impl Comparison {
             metric,
             runs: args.runs,
             noise_floor_pct: noise_floor(values.iter().step_by(nr)),
-            partial: values.iter().flatten().any(Option::is_none),
+            partial: runs.iter().flatten().any(Option::is_none),
             cells,
             limits: limits(runs),
         })
@@ -289,8 +303,14 @@ impl Comparison {
             ">kernel",
         ];
         let mut text = Text::new(&headings[skipped..]);
-        let shown = |value: Option<f64>| value.map_or("no run".into(), |v| metric(&self.metric, v));
         for cell in &self.cells {
+            // A run may end before it has a value: a latency of which no sample was taken yet.
+            let none = if cell.finished == 0 {
+                "no run"
+            } else {
+                "no value"
+            };
+            let shown = |value: Option<f64>| value.map_or(none.into(), |v| metric(&self.metric, v));
             let interval = match (cell.effect_low, cell.effect_high) {
                 (Some(low), Some(high)) => format!("{} to {} %", percent(low), percent(high)),
                 _ => String::new(),
@@ -331,6 +351,14 @@ impl Comparison {
         }
         if self.partial {
             writeln!(out, "interrupted: some runs are missing")?;
+        }
+        let valueless: usize = self.cells.iter().map(|c| c.finished - c.n).sum();
+        if valueless > 0 {
+            writeln!(
+                out,
+                "no value: {valueless} runs ended without {}; let them run longer",
+                self.metric
+            )?;
         }
         for limit in &self.limits {
             writeln!(out, "limit: {limit}")?;
@@ -386,11 +414,11 @@ impl Comparison {
             writeln!(
                 out,
                 "{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                self.machine,
-                self.workload,
+                field(&self.machine),
+                field(&self.workload),
                 self.metric,
-                c.parameters.join(" "),
-                c.policy,
+                field(&c.parameters.join(" ")),
+                field(&c.policy),
                 c.n,
                 number(c.median),
                 number(c.low),
@@ -405,6 +433,31 @@ impl Comparison {
     }
 }
 
+/// Refuses a metric that no run has. A run alone says little: what took no sample is not in its report.
+fn check_metric(metric: &str, headline: &Headline, runs: &[Runs]) -> Result<(), SimError> {
+    let reports = || runs.iter().flatten().flatten();
+    let names: BTreeSet<&str> = reports()
+        .flat_map(|report| report.metrics.keys().map(String::as_str))
+        .collect();
+    if names.is_empty() || names.contains(metric) {
+        return Ok(());
+    }
+    if metric == headline.metric {
+        return Err(SimError::Parameter {
+            key: "runtime".into(),
+            what: format!(
+                "or what else sets the length of a run is too short: no run has a {metric}"
+            ),
+        });
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    Err(SimError::Unknown {
+        kind: "metric".into(),
+        name: metric.into(),
+        nearest: usher_sim::error::nearest(metric, &names),
+    })
+}
+
 /// What any of the runs leaves out, each once.
 fn limits(runs: &[Runs]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -414,6 +467,14 @@ fn limits(runs: &[Runs]) -> Vec<String> {
         }
     }
     all
+}
+
+/// A field of CSV: names of files may hold anything.
+fn field(text: &str) -> Cow<'_, str> {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")).into(),
+        false => text.into(),
+    }
 }
 
 /// A ratio as a change in per cent.
@@ -467,6 +528,7 @@ fn cell(
             .map(|(key, value)| format!("{key}={value}"))
             .collect(),
         n: values.len(),
+        finished: runs.iter().flatten().count(),
         median: summary.map(|s| s.median),
         low: summary.map(|s| s.low),
         high: summary.map(|s| s.high),
@@ -507,16 +569,16 @@ fn replay(args: &Args, point: &Point, policy: &str, seed: u64) -> String {
     let mut line = format!(
         "usher sim {} --workload {}",
         args.source.words(CURATED_MACHINE),
-        args.what.workload
+        quoted(&args.what.workload)
     );
     let swept = point.iter().map(|(key, value)| format!("{key}={value}"));
     for pair in args.what.set.iter().cloned().chain(swept) {
-        line += &format!(" --set {pair}");
+        line += &format!(" --set {}", quoted(&pair));
     }
     if let Some(hint) = &args.what.hint {
         line += &format!(" --hint {hint}");
     }
-    line + &format!(" --policy {policy} --seed {seed}")
+    line + &format!(" --policy {} --seed {seed}", quoted(policy))
 }
 
 fn failed(args: &Args, points: &[Point], error: GridError) -> Failure {
@@ -535,14 +597,27 @@ mod tests {
     // Goal: two sweeps are gone through in all combinations, the last one fastest; nonsense is refused.
     #[test]
     fn sweeps_multiply() {
-        let points = points(&["a=1,2".into(), "b=x,y".into()]).unwrap();
-        let text: Vec<String> = points
+        let points = |sweeps: &[&str]| {
+            let sweeps: Vec<String> = sweeps.iter().map(|s| s.to_string()).collect();
+            super::points(&sweeps, &Params::parse(["set=1"]).expect("well-formed"))
+        };
+        let text: Vec<String> = points(&["a=1,2", "b=x,y"])
+            .unwrap()
             .iter()
             .map(|p| p.iter().map(|(k, v)| format!("{k}{v}")).collect())
             .collect();
         assert_eq!(text, ["a1bx", "a1by", "a2bx", "a2by"]);
-        assert!(super::points(&["a".into()]).is_err());
-        assert!(super::points(&["=1".into()]).is_err());
+        for (sweeps, what) in [
+            (&["a"][..], "is not a sweep"),
+            (&["=1"], "is not a sweep"),
+            (&["a=1", "a=2"], "`a` is swept twice"),
+            (&["a=1,2,1"], "over `1` twice"),
+            (&["set=1,2"], "`set` is set and swept"),
+            (&["cost.cpu.clock_mhz=1"], "only --set"),
+        ] {
+            let error = points(sweeps).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
     }
 
     // Goal: the noise floor is what the first policy differs from itself by.

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -81,6 +81,12 @@ impl WhatArgs {
     pub fn params(&self) -> Result<(Params, Params), SimError> {
         let mut params = Params::parse(self.set.iter().map(String::as_str))?;
         if let Some(hint) = &self.hint {
+            if params.given().contains_key("hint") {
+                return Err(SimError::Parameter {
+                    key: "hint".into(),
+                    what: "is given twice, by --hint and by --set".into(),
+                });
+            }
             params.set("hint", hint);
         }
         let costs = params.take_prefix("cost.");
@@ -96,11 +102,38 @@ enum Format {
     Json,
 }
 
-/// Names of the policies with a line about each.
+/// The columns that a table for people takes.
+const WIDTH: usize = 100;
+
+/// Words in lines of at most so many columns; a longer word has a line of its own.
+fn wrapped(words: &[impl AsRef<str>], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words.iter().map(AsRef::as_ref) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                *line += " ";
+                *line += word;
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+/// Names of the policies with a line or two about each.
 pub fn policy_help() -> String {
+    const INDENT: usize = 10; // clap's own
+    const NAME: usize = 30;
     let lines: Vec<String> = usher_sim::policy::POLICIES
         .iter()
-        .map(|p| format!("  {:<30} {}", p.name, p.about))
+        .flat_map(|p| {
+            let words: Vec<&str> = p.about.split(' ').collect();
+            let about = wrapped(&words, WIDTH - INDENT - NAME - 3);
+            let names = std::iter::once(p.name).chain(std::iter::repeat(""));
+            let lines = names.zip(about);
+            let lines = lines.map(|(name, about)| format!("  {name:<NAME$} {about}"));
+            lines.collect::<Vec<_>>()
+        })
         .collect();
     format!(
         "The policy: NAME or NAME:key=value:...\n\n{}",
@@ -126,8 +159,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         policy,
         policy_params,
     };
+    let broken = Arc::new(AtomicBool::new(false));
     let options = Options {
-        tracer: tracer(args, &case)?,
+        tracer: tracer(args, &case, &broken)?,
         ..Options::default()
     };
     let stop = interrupt::flag();
@@ -144,6 +178,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Format::Table => write_table(&mut out, &report)?,
     }
     out.flush()?;
+    if broken.load(Ordering::Relaxed) {
+        return Ok(Code::Environment);
+    }
     Ok(if report.partial {
         interrupt::INTERRUPTED
     } else {
@@ -205,7 +242,10 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         .iter()
         .map(|(k, v)| format!("{k}={v}"))
         .collect();
-    writeln!(out, "{}\n", parameters.join(" "))?;
+    for line in wrapped(&parameters, WIDTH) {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out)?;
     let mut text = Text::new(&["metric", ">value"]);
     for (name, value) in &report.metrics {
         text.row([name.clone(), metric(name, *value)]);
@@ -259,10 +299,16 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "log hash {}", report.log_hash)
 }
 
-fn tracer(args: &Args, case: &Case) -> Result<Option<Box<dyn Tracer>>, Failure> {
+fn tracer(
+    args: &Args,
+    case: &Case,
+    broken: &Arc<AtomicBool>,
+) -> Result<Option<Box<dyn Tracer>>, Failure> {
     let Some(path) = &args.trace else {
         return Ok(None);
     };
+    // A wrong name must not cost the trace of an earlier run, which opening the file empties.
+    case.simulation(args.seed, Options::default())?;
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
     let file = file.map_err(|error| Failure {
         code: Code::WrongUse,
@@ -273,6 +319,7 @@ fn tracer(args: &Args, case: &Case) -> Result<Option<Box<dyn Tracer>>, Failure> 
     Ok(Some(Box::new(Perfetto {
         writer: Some(writer),
         reasons: policy.reasons(),
+        broken: Arc::clone(broken),
     })))
 }
 
@@ -280,6 +327,8 @@ fn tracer(args: &Args, case: &Case) -> Result<Option<Box<dyn Tracer>>, Failure> 
 struct Perfetto {
     writer: Option<Writer<BufWriter<File>>>,
     reasons: &'static [&'static str],
+    /// Something could not be written.
+    broken: Arc<AtomicBool>,
 }
 
 fn named<'a>(task: Option<TaskId>, look_up: &dyn Fn(TaskId) -> &'a Task) -> Named<'a> {
@@ -342,6 +391,7 @@ impl Tracer for Perfetto {
         if let Err(error) = self.write(at, event, task) {
             // The run goes on: its result does not depend on the trace.
             let _ = writeln!(io::stderr(), "usher: the trace ends at {at} ns: {error}");
+            self.broken.store(true, Ordering::Relaxed);
             self.writer = None;
         }
     }
@@ -351,6 +401,7 @@ impl Drop for Perfetto {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.writer.take().map(Writer::finish) {
             let _ = writeln!(io::stderr(), "usher: the trace is not complete: {error}");
+            self.broken.store(true, Ordering::Relaxed);
         }
     }
 }
