@@ -210,7 +210,11 @@ static __always_inline bool misfit_move(struct usher __arena *u, struct task_str
 	if (!misfit_moves(u, p, cid))
 		return false;
 	cpu = u->cids[usher_host_cpus[cid].moves_to - 1].cpu;
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+	/*
+	 * Since the tick it may have disabled migration, which its allowed set does not show before it is switched out. The
+	 * kernel ends a scheduler that sends such a task elsewhere.
+	 */
+	if (usher_migration_disabled(p) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 		misfit_give_back(u, cid);
 		return false;
 	}
