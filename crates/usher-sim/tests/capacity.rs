@@ -51,10 +51,19 @@ fn headline(on: &str, workload: &str, set: &str, policy: &str) -> f64 {
 
 /// Tasks of one's own on the board.
 fn run_tasks(policy: &str, world: World, tasks: Vec<TaskSpec>, for_ns: Nanos) -> Report {
+    run_tasks_on("tc2-2a15-3a7", policy, world, tasks, for_ns)
+}
+
+fn run_tasks_on(
+    on: &str,
+    policy: &str,
+    world: World,
+    tasks: Vec<TaskSpec>,
+    for_ns: Nanos,
+) -> Report {
     let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
     let workload = workload(world, tasks, Stop::At(for_ns));
-    let machine = named("tc2-2a15-3a7");
-    Simulation::new(machine, policy, workload, 1, Options::default())
+    Simulation::new(named(on), policy, workload, 1, Options::default())
         .expect("legal")
         .run()
         .expect("it runs")
@@ -250,4 +259,45 @@ fn equal_cpus_lose_nothing() {
         let log = |policy| run_case("2a15", workload, set, policy, 1).log_hash;
         assert_eq!(log("usher"), log("usher-no-capacity"), "{workload} {set}");
     }
+}
+
+// Goal: the metrics tell for which share of time the CPUs of each tier were busy, and in which idle state: what a user
+// goes by who asks what an order of tiers costs in energy.
+// Method: four strong and four weak CPUs with a shallow and a deep state. One weak CPU is never idle; one strong CPU sleeps for
+// 100 us at a time, too short for the deep state; nothing runs on the other six, three of each tier, whose first idle moments
+// are shallow, too.
+#[test]
+fn residency_is_told_by_tier_and_idle_state() {
+    let hog = TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(MS)).affinity(only(4));
+    let mut works = false;
+    let naps = move |_: &mut TaskCtx<'_>| {
+        works = !works;
+        if works {
+            Action::Compute(100 * US)
+        } else {
+            Action::Sleep(100 * US)
+        }
+    };
+    let naps = TaskSpec::new("naps", naps).affinity(only(0));
+    let report = run_tasks_on("4b4l", "usher", World::new(), vec![hog, naps], SEC);
+    let share = |name: &str| report.metrics[name];
+    let [strong, weak] = ["tier0", "tier1"].map(|tier| {
+        ["utilisation", "idle_C1_share", "idle_C6_share"].map(|of| share(&format!("{tier}_{of}")))
+    });
+    let near = |what: &str, found: f64, expected: f64| {
+        let all = format!("{what}: {found}, expected {expected}; {strong:?} and {weak:?}");
+        assert!((found - expected).abs() < 0.01, "{all}");
+    };
+    let [busy, shallow, deep] = weak;
+    near("busy, a weak CPU of four", busy, 0.25);
+    near("all of the weak CPUs' time", busy + shallow + deep, 1.0);
+    assert!(shallow < 0.1 * deep, "three CPUs sleep deeply: {weak:?}");
+    let [naps_busy, naps_shallow, naps_deep] = strong;
+    assert!(naps_busy > 0.05, "{strong:?}");
+    near(
+        "naps, all of them shallow",
+        naps_shallow - shallow,
+        0.25 - naps_busy,
+    );
+    near("the three beside it", naps_deep, deep);
 }
