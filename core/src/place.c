@@ -8,12 +8,12 @@
  *     the data is. Not across nodes: the task's memory stays behind.
  *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. For a sync wakeup
  *     beside a busy sibling, too: that is often the waker, who is about to sleep, and what both do takes
- *     less time than a move. Here and in 6 only if its tier will do.
+ *     less time than a move. Here and in 5 only if its tier will do.
  *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.
- *  5. A task being born, whose caches are cold anyway: an idle core in the node.
- *  6. prev, beside a busy sibling.
+ *  5. prev, beside a busy sibling. The prev of a task being born is its parent's CPU, where the parent runs.
+ *  6. An idle core in the node: half a core costs more, for as long as the LLC is crowded, than one move.
  *  7. Any idle CPU in the LLC.
- *  8. An idle core, then any idle CPU, in the node.
+ *  8. Any idle CPU in the node.
  *  9. The same in the other nodes, nearest first.
  * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run. For a sync wakeup the
  *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
@@ -29,9 +29,8 @@
  * 13. The same with idle CPUs, since a weak one is better than waiting behind somebody.
  * 14. Other nodes, nearest first: one that is enough, else any.
  *
- * The prev of a task being born is its parent's CPU, which the parent occupies. Where prev is not
- * allowed, the waker's CPU stands in for it, else the first allowed one. All steps but 10 claim the
- * CPU.
+ * Where prev is not allowed, the waker's CPU stands in for it, else the first allowed one. All steps but 10
+ * claim the CPU.
  */
 #ifndef USHER_PLACE_C
 #define USHER_PLACE_C
@@ -91,9 +90,9 @@ USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
 	return false;
 }
 
-/* Steps 3 to 7: prev and its LLC. Sets *reason to USHER_QUEUED if it is of no use to go on. */
+/* Steps 3 to 7: prev, its LLC, and cores of its node. Sets *reason to USHER_QUEUED if it is of no use to go on. */
 USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
-				  bool prev_allowed, u32 wake, u16 *reason USHER_UNIT_PTR)
+				  bool prev_allowed, u16 *reason USHER_UNIT_PTR)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
@@ -125,20 +124,22 @@ USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 	if (cid >= 0)
 		return cid;
 
-	/* 5. A newborn: an idle core in the node. */
-	if (wake == USHER_WAKE_FORK) {
-		*reason = USHER_NODE_CORE;
-		cid = usher_search_node(u, s, c->node);
-		if (cid >= 0)
-			return cid;
-	}
-
-	/* 6. prev beside a busy sibling. */
+	/* 5. prev beside a busy sibling. */
 	if (prev_idle) {
 		*reason = USHER_PREV;
 		if (usher_claim_bit(u, shard, 1ULL << (c->bit & 63)))
 			return s->q.from;
 		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
+	}
+
+	/* 6. An idle core in the node. */
+	if (u->nodes[c->node].nr_llcs > 1) {
+		env_count(u, s->q.self, USHER_EV_SEARCH_NODE);
+		s->core = u->smt > 1;
+		*reason = USHER_NODE_CORE;
+		cid = usher_search_node(u, s, c->node);
+		if (cid >= 0)
+			return cid;
 	}
 
 	/* 7. Any idle CPU in the LLC. */
@@ -149,19 +150,21 @@ USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 	return usher_search_llc(u, s);
 }
 
-/* Steps 8 and 9: beyond the LLC. */
+/* Steps 8 and 9: whoever is idle beyond the LLC. */
 USHER_UNIT_FN s32 usher_place_far(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 				  u16 *reason USHER_UNIT_PTR)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;
 
-	/* 8. The node. */
-	env_count(u, s->q.self, USHER_EV_SEARCH_NODE);
-	cid = usher_search_node_both(u, s, node);
-	*reason = s->core ? USHER_NODE_CORE : USHER_NODE_CPU;
-	if (cid >= 0)
-		return cid;
+	/* 8. The node. Without threads all of it was looked at in 6. */
+	if (u->smt > 1 || u->nodes[node].nr_llcs == 1) {
+		s->core = 0;
+		*reason = USHER_NODE_CPU;
+		cid = usher_search_node(u, s, node);
+		if (cid >= 0)
+			return cid;
+	}
 
 	/* 9. Other nodes, nearest first. */
 	if (u->nr_nodes == 1)
@@ -381,7 +384,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 	}
 
 	/* The wish of the task, 2, and 3 if sync. Asked at once: a plain wakeup without wishes pays nothing for others. */
-	if (r->wake | r->hints) {
+	if (__builtin_expect(r->wake | r->hints, 0)) {
 		cid = usher_place_special(u, r, &s, from, &reason);
 		if (cid >= 0)
 			return usher_decide(cid, reason, true);
@@ -389,7 +392,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 
 	/* 3 to 9. */
 	s.q.from = from;
-	cid = usher_place_llc(u, &s, true, r->wake, &reason);
+	cid = usher_place_llc(u, &s, true, &reason);
 	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);
 	if (cid >= 0)
@@ -417,7 +420,7 @@ USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct
 {
 	struct usher_search s = { .q = *q };
 	u16 reason;
-	s32 cid = usher_place_llc(u, &s, false, USHER_WAKE, &reason);
+	s32 cid = usher_place_llc(u, &s, false, &reason);
 
 	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);

@@ -286,31 +286,60 @@ impl Plain<'_> {
         some
     }
 
-    /// Steps 8 and 9. True: somebody is found for certain.
-    fn far(&self, from: u32, wanted: &Wanted, answers: &mut Vec<Answer>) -> bool {
-        let home = self.machine.tables.node[from as usize];
-        let order = &self.machine.order[home as usize];
-        order.iter().any(|&node| {
-            let reasons = if node == home {
-                [Reason::NodeCore, Reason::NodeCpu]
-            } else {
-                [Reason::RemoteCore, Reason::RemoteCpu]
-            };
-            self.in_node(node, wanted, reasons, answers)
-        })
+    /// Steps 6 to 9: whoever is idle where no core of the LLC is.
+    fn beside_others_or_far(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
+        let tables = &self.machine.tables;
+        let home = tables.node[from as usize];
+        let cids = &self.machine.nodes[home as usize];
+        let threads = self.machine.smt > 1;
+        let one_llc = tables.llc[cids.start as usize] == tables.llc[cids.end as usize - 1];
+        let mut answers = Vec::new();
+        // 6. A search that gives up leaves it to the later steps to find somebody.
+        if !one_llc {
+            let cores = self.takers(cids, threads, wanted);
+            if !cores.is_empty() {
+                let give_up = threads && self.may_give_up(home, &cores);
+                answers.push(Answer::taken(Reason::NodeCore, cores));
+                if !give_up {
+                    return answers;
+                }
+            }
+        }
+        let gave_up = !answers.is_empty();
+        // 7.
+        let beside = self.in_llc(from, false, wanted);
+        // 8.
+        let in_node = self.takers(cids, false, wanted);
+        let found = match beside {
+            Some(cid) => Some((Reason::LlcCpu, [cid].into())),
+            None if in_node.is_empty() => None,
+            None => Some((Reason::NodeCpu, in_node)),
+        };
+        if let Some((reason, cids)) = found {
+            answers.push(Answer {
+                gave_up,
+                ..Answer::taken(reason, cids)
+            });
+            return answers;
+        }
+        assert!(!gave_up, "who finds a core finds a CPU");
+        // 9.
+        let far = &self.machine.order[home as usize][1..];
+        let reasons = [Reason::RemoteCore, Reason::RemoteCpu];
+        for &node in far {
+            if self.in_node(node, wanted, reasons, &mut answers) {
+                break;
+            }
+        }
+        answers
     }
 
     /// After a queue was filled: who may be sent; nobody if the list is empty.
     pub fn look(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
-        let mut answers = Vec::new();
-        if let Some(cid) = self.in_llc(from, true, wanted) {
-            answers.push(Answer::taken(Reason::LlcCore, [cid].into()));
-        } else if let Some(cid) = self.in_llc(from, false, wanted) {
-            answers.push(Answer::taken(Reason::LlcCpu, [cid].into()));
-        } else {
-            self.far(from, wanted, &mut answers);
+        match self.in_llc(from, true, wanted) {
+            Some(cid) => vec![Answer::taken(Reason::LlcCore, [cid].into())],
+            None => self.beside_others_or_far(from, wanted),
         }
-        answers
     }
 
     /// The cores of an LLC, each as its first thread.
@@ -457,44 +486,11 @@ impl Plain<'_> {
         if let Some(cid) = self.in_llc(from, true, wanted) {
             return found(Reason::LlcCore, cid);
         }
-        let mut answers = Vec::new();
         // 5.
-        if wake == Wake::Fork {
-            let node = self.machine.tables.node[from as usize];
-            let cores = self.takers(&self.machine.nodes[node as usize], true, wanted);
-            if !cores.is_empty() {
-                let give_up = self.may_give_up(node, &cores);
-                answers.push(Answer::taken(Reason::NodeCore, cores));
-                if !give_up {
-                    return answers;
-                }
-            }
-        }
-        let gave_up = !answers.is_empty();
-        let mut certain = |reason, cid| {
-            answers.push(Answer {
-                gave_up,
-                ..Answer::taken(reason, [cid].into())
-            });
-        };
-        // 6.
         if from_idle {
-            certain(Reason::Prev, from);
-            return answers;
+            return found(Reason::Prev, from);
         }
-        // 7.
-        if let Some(cid) = self.in_llc(from, false, wanted) {
-            certain(Reason::LlcCpu, cid);
-            return answers;
-        }
-        // 8 and 9.
-        let before = answers.len();
-        let sure = self.far(from, wanted, &mut answers);
-        for answer in &mut answers[before..] {
-            answer.gave_up |= gave_up && answer.reason != Reason::NodeCore;
-        }
-        assert!(sure || answers.is_empty(), "who finds a core finds a CPU");
-        answers
+        self.beside_others_or_far(from, wanted)
     }
 
     /// Step 10.
