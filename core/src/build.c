@@ -254,7 +254,7 @@ static void usher_fill_nodes(struct usher *u, const struct usher_spec *spec)
  */
 static void usher_fill_tiers(struct usher *u, const struct usher_spec *spec, u64 *misfits)
 {
-	u32 c, t, top = 0, tiers = 0;
+	u32 c, t, top = 0, least = ~0u, tiers = 0;
 
 	for (c = 0; c < spec->nr_cids; c++) {
 		u32 capacity = spec->capacity[c];
@@ -265,11 +265,14 @@ static void usher_fill_tiers(struct usher *u, const struct usher_spec *spec, u64
 		tiers |= 1u << t;
 		if (capacity > top)
 			top = capacity;
+		if (capacity < least)
+			least = capacity;
 	}
 	for (t = 0; t < USHER_MAX_TIERS; t++)
 		if (tiers >> t & 1 && !usher_greater(top, u->tier_capacity[t]))
 			u->top_tiers |= 1u << t;
 	u->tiers = tiers;
+	u->light_need = least / USHER_LIGHT_PART;
 	u->tier_order = spec->tier_order;
 	u->asymmetric = misfits && u->top_tiers != tiers;
 	for (c = 0; c < spec->nr_cids; c++)

@@ -150,6 +150,19 @@ USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)
 	return u->tier_capacity[tier & (USHER_MAX_TIERS - 1)];
 }
 
+/* A task that needs no more than this part of the weakest CPU is light. */
+#define USHER_LIGHT_PART 4
+
+/*
+ * Which tiers come first for a task. A light one that finds its CPU taken goes to a weak one, whatever the order of the
+ * machine: it is alone there from then on. Strong ones are few and wanted by all, so that light tasks would push each other from one to
+ * the next. Of a newborn nothing is known yet.
+ */
+USHER_FN u32 usher_order_for(struct usher USHER_MEM *u, const struct usher_demand *d)
+{
+	return d->util && usher_need(d) <= u->light_need ? USHER_WEAKEST_FIRST : u->tier_order;
+}
+
 /* The tiers whose CPUs are greater than those of this one. */
 USHER_FN u32 usher_tiers_greater(struct usher USHER_MEM *u, u32 than)
 {

@@ -23,7 +23,7 @@
  * CPUs that are enough, and instead of 3 to 9 come
  *
  * 11. prev, if its whole core is idle and it is enough.
- * 12. An idle core that is enough, of the strongest tier first or of the weakest (struct usher.tier_order); of each
+ * 12. An idle core that is enough, of the strongest tier first or of the weakest (usher_order_for()); of each
  *     tier in the LLC, then in the node. Else the strongest idle core: a task shares a core with
  *     somebody only when all are taken, since two who share one get less of it than a weak core has.
  * 13. The same with idle CPUs, since a weak one is better than waiting behind somebody.
@@ -278,7 +278,8 @@ USHER_INLINE struct usher_decision usher_unpack(u32 packed)
  * Steps 11 to 14, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough, rest the others
  * that will do.
  */
-USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u16 *reason)
+USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u32 order,
+				 u16 *reason)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
 	struct usher_shard USHER_MEM *shard = &u->shards[c->shard];
@@ -297,7 +298,7 @@ USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search 
 
 	/* 12 to 14. */
 	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
-	cid = usher_search_fit(u, s, fit, rest);
+	cid = usher_search_fit(u, s, fit, rest, order);
 	if (cid >= 0 && !(fit >> (u->cids[cid].tier & 31) & 1))
 		*reason = USHER_UNFIT;
 	else
@@ -347,7 +348,7 @@ USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM
 		cid = usher_place_special(u, &r, s, from, &reason);
 	if (cid < 0) {
 		s->q.from = from;
-		cid = usher_place_fit(u, s, fit, rest, &reason);
+		cid = usher_place_fit(u, s, fit, rest, usher_order_for(u, &d), &reason);
 	}
 	if (cid < 0)
 		return usher_pack(usher_place_queue(u, &r, from));

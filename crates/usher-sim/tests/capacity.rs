@@ -203,6 +203,43 @@ fn light_tasks_are_not_bounced_up() {
     );
 }
 
+// Goal: nor are they where they get into each other's way: each finds a CPU of its own and stays there, where the
+// proposal's rules send them to and fro between strong ones and weak ones.
+// Method: as many tasks as the board has CPUs less one, and as 4b4l has CPUs; 3 to 9 % of a strong one each, with
+// periods that drift through each other; ten seconds after the first one.
+#[test]
+fn light_tasks_settle() {
+    const SECONDS: u64 = 10;
+    for (on, nr) in [("tc2-2a15-3a7", 4), ("4b4l", 8)] {
+        let per_task = |policy| {
+            let light = |n: u64| {
+                let (run, sleep) = (170 * US * (n + 1), (3_700 + 2_900 * n) * US);
+                let mut works = false;
+                let program = move |_: &mut TaskCtx<'_>| {
+                    works = !works;
+                    if works {
+                        Action::Compute(run)
+                    } else {
+                        Action::Sleep(sleep)
+                    }
+                };
+                TaskSpec::new("light", program)
+            };
+            let moved = |seconds| {
+                let tasks = (0..nr).map(light).collect();
+                let report = run_tasks_on(on, policy, World::new(), tasks, seconds * SEC);
+                report.metrics["migrations"]
+            };
+            (moved(SECONDS + 1) - moved(1)) / (SECONDS * nr) as f64
+        };
+        let (literal, usher) = (per_task(PATCHED), per_task("usher"));
+        assert!(
+            literal > 1.0 && usher <= 1.0,
+            "{on}: migrations per task and second: {usher}, the literal rules {literal}"
+        );
+    }
+}
+
 // Goal: usher is no worse than the proposal's kernel on any row of its table, and with five threads within 1 % of
 // what the machine can do: 5 x 16.47 s over 2 + 3 x 0.49 CPUs.
 // Method: the rows' means are of many runs; here the middle of three. Two threads, which have no row, end on one of their

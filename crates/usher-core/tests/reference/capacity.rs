@@ -22,6 +22,14 @@ fn fits(demand: Demand, capacity: u32) -> bool {
     enough && !lacks_boost
 }
 
+/// A task that has run, and that a quarter of the weakest CPU is enough for.
+fn light(demand: Demand, weakest: u32) -> bool {
+    let [util, min, max] = [demand.util, demand.clamp_min, demand.clamp_max].map(u32::from);
+    let max = if max > 0 { max } else { u32::MAX };
+    let need = (util * 5 / 4 + 1).min(max).max(min.min(max));
+    util > 0 && need <= weakest / 4
+}
+
 /// A search: tiers that are enough in their order, and the others, strongest first.
 struct Search<'a> {
     enough: &'a [u32],
@@ -102,7 +110,8 @@ impl Plain<'_> {
                 .collect()
         };
         let (mut enough, rest) = (names(enough), names(rest));
-        if self.machine.settings.tier_order == TierOrder::WeakestFirst {
+        let weakest = *self.machine.tables.capacity.iter().min().expect("a CPU");
+        if self.machine.settings.tier_order == TierOrder::WeakestFirst || light(demand, weakest) {
             enough.reverse();
         }
         Some((enough, rest))
