@@ -30,7 +30,7 @@ pub fn machine(shape: &str, costs: Costs) -> Machine {
 pub fn free_costs() -> Costs {
     let mut costs = Costs::builtin("generic").expect("a built-in table");
     for name in CostNumbers::NAMES {
-        let costs_time = !name.ends_with("_slit") && !["tick.hz", "cpu.clock_mhz"].contains(&name);
+        let costs_time = !name.ends_with("_slit") && !["tick.hz", "cpu.clock_mhz"].contains(name);
         if costs_time {
             costs.set(name, 0).expect("a known name");
         }
