@@ -150,10 +150,11 @@ impl Usher {
     pub(super) fn take_fitting(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
         let queue = &self.llc[llc.index()];
-        let near = queue.tasks.iter();
-        let near = near.filter(|(_, &task)| host.task(task).may_run_on(cpu));
-        let near: Vec<_> = near
+        let near: Vec<_> = queue
+            .tasks
+            .iter()
             .take(FIT_LOOK)
+            .filter(|(_, &task)| host.task(task).may_run_on(cpu))
             .map(|(&key, &task)| (key, task))
             .collect();
         let first = near.first().map(|(key, _)| key.0);
