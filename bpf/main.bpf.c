@@ -181,11 +181,24 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 }
 
+/* A task that woke and now waits for this CPU: ends the turn of who runs there, if it has run for long. */
+static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, u32 cid, u32 self, u64 vtime,
+				     u64 enq_flags)
+{
+	struct usher_turn wants = { .vtime = vtime, .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+
+	if (usher_no_preempt || !(enq_flags & SCX_ENQ_WAKEUP) || p->policy == USHER_SCHED_BATCH)
+		return;
+	if (usher_turn_cut(u, cid, self, &wants))
+		scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_PREEMPT);
+}
+
 /* A task that may run on one CPU only; called under that CPU's runqueue lock. */
 static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 cid,
 					   u32 self, u64 enq_flags)
 {
 	struct usher_query q = { .from = cid, .self = self };
+	u64 vtime;
 
 	/* Nobody can come before it on an idle CPU; the kernel reschedules one whose local queue is filled. */
 	if (usher_idle_mode == USHER_IDLE_USHER && usher_test_and_clear(u, cid)) {
@@ -199,8 +212,10 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	}
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
-	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns,
-				 usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc), enq_flags);
+	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
+	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, vtime, enq_flags);
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		cut_turn(u, p, cid, self, vtime, enq_flags);
 	/*
 	 * A wakeup reschedules an idle CPU by itself. Otherwise, since nobody else can take the task, the CPU is kicked
 	 * if it idles, whether or not its idle bit is set: somebody may have claimed it for a task that the kernel put elsewhere.
@@ -221,13 +236,15 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
 	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
+	u64 vtime;
 
 	if (victim >= 0) {
 		preempt(u, p, victim, enq_flags);
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
-	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, usher_vtime_enter(u, p->scx.dsq_vtime, llc), enq_flags);
+	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, vtime, enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, llc, NULL);
@@ -236,6 +253,8 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	if (known)
 		idle = usher_look(u, &q);
+	if (idle < 0)
+		cut_turn(u, p, cid, self, vtime, enq_flags);
 	kick(u, self, idle);
 	/* An idle CPU that queues from an interrupt is woken for its later look, unless a claimer wakes it. */
 	if (usher_look_later(u, self, llc, q.allowed) && usher_test_and_clear(u, self))
@@ -416,6 +435,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	struct usher __arena *u = usher();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
+	struct usher_turn turn = { .vtime = p->scx.dsq_vtime, .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 
 	if (!known_cpu(u, cpu))
 		return;
@@ -423,6 +443,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
 	me->began_ns = p->se.sum_exec_runtime;
+	usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting())
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p));
 }

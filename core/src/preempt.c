@@ -18,8 +18,8 @@
  *
  * Who preempts whom: latency-critical tasks whoever is below, the lowest class first. Nobody else, since
  * what is only observed comes and goes: where interactive tasks could preempt batch ones, hackbench's
- * receivers took the CPUs of its senders, and it ran half as fast. They come first in their queue instead,
- * when the next slice ends.
+ * receivers took the CPUs of its senders, and it ran half as fast. Who slept comes first in its queue instead, and ends
+ * a turn that has lasted (usher_turn_cut()).
  *
  * A CPU is preempted once at a time: it is marked by who takes it, and marks itself free when it comes to
  * run the second task after that. A search passes over marked CPUs; who loses the race for one tries again

@@ -35,6 +35,7 @@
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; */
 #define USHER_QUEUE_LONG 4		/* ... less than it does, and from which on a much shorter queue is looked for, */
+#define USHER_CUT_PART 4			/* no turn is cut to less than this part of a slice */
 #define USHER_SHORTER_NEAR 4		/* ... this many times shorter in the node, */
 #define USHER_SHORTER_FAR 8		/* ... and in another */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
@@ -126,6 +127,12 @@ USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 r
 	return usher_vtime_near(u, now, (s64)(v - now), llc);
 }
 
+/* By how much who runs and has this weight may be ahead. */
+USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
+{
+	return USHER_LEAD * u->slice_ns * 100 / (weight > 100 ? weight : 100);
+}
+
 /*
  * Whether who comes next in the queue of llc, at first, goes before the running task, at v and of the given weight, whose
  * slice ended. Not while that is behind all who wait, nor while it is ahead by less than its lead, unless it yields. Without a
@@ -136,7 +143,38 @@ USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 l
 {
 	s64 ahead = usher_vtime_at(u, v, llc) - first;
 
-	return ahead >= (yields ? 0 : (s64)(USHER_LEAD * u->slice_ns * 100 / (weight > 100 ? weight : 100)));
+	return ahead >= (yields ? 0 : usher_vtime_lead(u, weight));
+}
+
+/* cid begins to run a task. For that CPU only. */
+USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *begins)
+{
+	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
+
+	env_write(u, &turn->vtime, begins->vtime);
+	env_write(u, &turn->at_ns, begins->at_ns);
+	env_write(u, &turn->weight, begins->weight ? begins->weight : 1);
+}
+
+/*
+ * A task that slept has joined the queue of cid's LLC while nobody was idle: whether the turn on cid, where it would run, ends
+ * now and not with its slice. So it does where at its end the task would go first, unless it has only begun, lest CPUs
+ * do nothing but switch, and never for a task of less weight. What is read may be of two turns, and cid may be between two:
+ * then a turn is cut that need not be, or one is not that should, and the task waits for the end of a slice.
+ */
+USHER_FN bool usher_turn_cut(struct usher USHER_MEM *u, u32 cid, u32 self, const struct usher_turn *wants)
+{
+	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
+	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
+	s64 ahead;
+
+	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART))
+		return false;
+	ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[cid].llc) - wants->vtime;
+	if (ahead + (s64)(ran_ns * 100 / weight) < usher_vtime_lead(u, weight))
+		return false;
+	env_count(u, self, USHER_EV_TURN_CUT);
+	return true;
 }
 
 /*

@@ -114,6 +114,7 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 				 const struct usher_set USHER_MEM *allowed)
 {
 	struct usher_query q = { .allowed = allowed, .from = cid, .self = self };
+	struct usher_turn wants = { .at_ns = s->now_ns, .weight = usher_stream_below(s, 200) };
 	u32 llc = u->cids[cid].llc, most = USHER_STREAM_QUEUE;
 
 	if (s->steps >> (USHER_STREAM_LOAD_SHIFT + 2) & 1)
@@ -121,6 +122,8 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 	s->vtime = usher_vtime_enter(u, s->vtime, llc);
 	usher_stream_note(s, s->vtime);
 	usher_queue_fill(u, llc);
+	wants.vtime = s->vtime;
+	usher_stream_note(s, usher_turn_cut(u, cid, self, &wants));
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
 	if (s->queued[llc] < most)
@@ -275,6 +278,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
 	struct usher_walk walk = { .cid = cid };
+	struct usher_turn begins;
 	u32 ran_ns, weight;
 	s32 llc;
 
@@ -295,6 +299,11 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_runs(u, s, cid);
 		ran_ns = usher_stream_below(s, 4000000);
 		weight = 1 + usher_stream_below(s, 10000);
+		begins.vtime = s->vtime;
+		begins.at_ns = s->now_ns;
+		begins.weight = weight % 200;
+		usher_turn_begin(u, cid, &begins);
+		s->now_ns += ran_ns;
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
 		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].vtime_now[0], llc, weight, ran_ns & 1));

@@ -121,6 +121,7 @@ enum usher_event {
 	USHER_EV_PREEMPT_NONE,	 /* ... or there was none in reach that runs low enough */
 	USHER_EV_MISFIT_WAITS,	 /* a task began to wait, running on a weak CPU, for a stronger one to go idle */
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
+	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_NR_EVENTS,
 };
 
@@ -207,8 +208,17 @@ struct usher_cpupri_node {
 	u32 unused;
 };
 
+/* A task that begins to run, or wakes and wants to. */
+struct usher_turn {
+	u64 vtime;
+	u64 at_ns; /* now */
+	u64 weight;
+};
+
 /* Written by one CPU only, on lines of its own. */
 struct usher_cpu {
+	struct usher_turn turn; /* of who runs: read by who wakes others, and on a line of its own for that */
+	u64 unused_turn[5];
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
 	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */

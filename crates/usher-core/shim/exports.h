@@ -99,6 +99,16 @@ bool USHER_EXPORT(vtime_due)(struct usher *u, u64 v, u64 first, u32 llc, u32 wei
 	return usher_vtime_due(u, v, first, llc, weight, yields);
 }
 
+void USHER_EXPORT(turn_begin)(struct usher *u, u32 cid, u64 v, u64 now_ns, u32 weight)
+{
+	usher_turn_begin(u, cid, &(struct usher_turn){ v, now_ns, weight });
+}
+
+bool USHER_EXPORT(turn_cut)(struct usher *u, u32 cid, u32 self, u64 v, u64 now_ns, u32 weight)
+{
+	return usher_turn_cut(u, cid, self, &(struct usher_turn){ v, now_ns, weight });
+}
+
 s32 USHER_EXPORT(balance)(struct usher *u, u32 cid)
 {
 	return usher_balance(u, cid);

@@ -231,6 +231,10 @@ environments! {
         (*mut Usher, u64, u32, u64, u32) -> u64;
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:
         (*mut Usher, u64, u64, u32, u32, bool) -> bool;
+    turn_begin = usher_native_turn_begin | usher_traced_turn_begin:
+        (*mut Usher, u32, u64, u64, u32);
+    turn_cut = usher_native_turn_cut | usher_traced_turn_cut:
+        (*mut Usher, u32, u32, u64, u64, u32) -> bool;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;

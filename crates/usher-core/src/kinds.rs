@@ -204,6 +204,8 @@ named! {
         MisfitWaits = "misfit-waits",
         /// A CPU that went idle called for such a task.
         MisfitCalled = "misfit-called",
+        /// A task that had slept ended the turn of one that had run for long.
+        TurnCut = "turn-cut",
     }
 }
 

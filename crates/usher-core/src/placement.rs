@@ -424,6 +424,21 @@ impl Core {
         unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, yields) }
     }
 
+    /// A task of this weight begins to run on `cid`, at `v`.
+    pub fn turn_begin(&mut self, cid: Cid, v: Vtime, now_ns: u64, weight: u32) {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.turn_begin)(self.u, cid, v.0, now_ns, weight) }
+    }
+
+    /// Whether a task of this weight that slept, and joined the queue of `cid`'s LLC at `v` while nobody was idle, ends
+    /// the turn of who runs on `cid`. `waker` is the CPU that asks.
+    pub fn turn_cut(&mut self, cid: Cid, waker: Cid, v: Vtime, now_ns: u64, weight: u32) -> bool {
+        let (cid, waker) = (self.cid(cid), self.cid(waker));
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.turn_cut)(self.u, cid, waker, v.0, now_ns, weight) }
+    }
+
     /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it
     /// should take from there. Looks at one LLC a time.
     pub fn balance(&mut self, cid: Cid) -> Option<Llc> {

@@ -2,8 +2,8 @@
 //! Goal: queues are fair by weight, sleeping earns what it should, and a task keeps its standing when it changes queues.
 //! Method: tasks take turns in a queue that is kept here as a plain list, and what joins a queue is looked at directly.
 
-use usher_core::{Core, Vtime, DEFAULT_SLICE_NS};
-use usher_topo::{shape, Llc, Topology};
+use usher_core::{Core, Event, Vtime, DEFAULT_SLICE_NS};
+use usher_topo::{shape, Cid, Llc, Topology};
 
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
 /// What sleeping earns: a slice and the lead of who runs.
@@ -172,4 +172,46 @@ fn who_yields_has_no_lead() {
     assert!(gives_way(100, 1, 0, true));
     assert!(gives_way(100, 0, STEP, true));
     assert!(!gives_way(100, 0, -SLICE, true), "it is behind");
+}
+
+/// Whether a task of the weight of `wants`, so far behind the clock, ends the turn of one of the weight of `runs` that began
+/// at the clock and ran for so long.
+fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
+    const BEGAN_NS: u64 = 1_000_000_000;
+    let mut core = core("1n1l4c1t");
+    let (cid, waker) = (Cid(2), Cid(0));
+    let v = behind(&mut core, behind_ns);
+    let now_ns = BEGAN_NS.wrapping_add_signed(ran_ns);
+    assert!(!core.turn_cut(cid, waker, v, now_ns, wants), "nobody runs");
+    let runner = behind(&mut core, 0);
+    core.turn_begin(cid, runner, BEGAN_NS, runs);
+    assert!(!core.turn_cut(waker, waker, v, now_ns, wants), "elsewhere");
+    let cut = core.turn_cut(cid, waker, v, now_ns, wants);
+    assert_eq!(core.statistics()[Event::TurnCut], u64::from(cut));
+    cut
+}
+
+#[test]
+fn who_slept_ends_a_turn_that_has_lasted() {
+    assert!(cuts(100, MOST, 100, SLICE / 4));
+    assert!(!cuts(100, MOST, 100, SLICE / 4 - 1), "only begun");
+    assert!(!cuts(100, MOST, 100, -SLICE), "begun after the wakeup");
+    // Who slept for less has less of a claim, and none beyond the lead that turns have at their end.
+    assert!(!cuts(100, SLICE, 100, SLICE - 2 * STEP));
+    assert!(cuts(100, SLICE, 100, SLICE));
+    assert!(!cuts(100, 0, 100, 2 * SLICE - 2 * STEP));
+    assert!(cuts(100, 0, 100, 2 * SLICE));
+}
+
+#[test]
+fn no_turn_ends_for_less_weight() {
+    assert!(!cuts(99, MOST, 100, 4 * SLICE));
+    assert!(cuts(1000, MOST, 100, SLICE / 4));
+    // The time of a heavier one counts for less, and its lead is as long in time.
+    assert!(cuts(1000, MOST, 1000, SLICE / 4));
+    assert!(!cuts(1000, 0, 1000, 2 * SLICE - 16 * STEP));
+    assert!(cuts(1000, 0, 1000, 2 * SLICE + 16 * STEP));
+    // A lighter one's counts for more.
+    assert!(cuts(50, 0, 50, SLICE));
+    assert!(cuts(1, 0, 0, SLICE), "a weight of 0 is one of 1");
 }

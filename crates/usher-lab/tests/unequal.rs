@@ -23,12 +23,15 @@ const SHAPE: &str = "1n2l2c1t";
 const LIMIT_S: u64 = 120;
 
 /// The steps: the test's name, the script, and the options of usher, if it runs under it.
-const STEPS: [(&str, &str, Option<&[&str]>); 5] = [
+const STEPS: [(&str, &str, Option<&[&str]>); 8] = [
     ("weaken", WEAKEN, None),
     ("misfit", MISFIT, Some(&[])),
     ("called", CALLED, Some(&[])),
     ("crowded", CROWDED, Some(&[])),
     ("ignored", CROWDED, Some(&["--no-capacity"])),
+    ("clamped", CLAMPED, Some(&[])),
+    ("offline", OFFLINE, Some(&[])),
+    ("online", ONLINE, Some(&[])),
 ];
 
 /// Folders of sysfs can be copied and put over the original; what they link to is left out, it is read elsewhere.
@@ -73,6 +76,51 @@ sleep 1
 stress-ng --cpu 6 --cpu-load 15 --pipe 1 --fork 1 -t 5 >/dev/null 2>&1
 kill $pids
 echo done";
+
+// Control groups set the kernel's clamps. A task that hardly works stays where it was born until it is boosted, and one that
+// never sleeps stays on a weak CPU as long as it is capped. `places` says where a task is, ten times in two seconds.
+const CLAMPED: &str = "
+places() { n=0; while [ $n -lt 10 ]; do echo \"$1 on $(cpu_of $2)\"; n=$((n + 1)); sleep 0.2; done; }
+mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
+echo +cpu > /tmp/groups/cgroup.subtree_control
+mkdir /tmp/groups/boosted /tmp/groups/capped
+echo 90 > /tmp/groups/boosted/cpu.uclamp.min
+echo 30 > /tmp/groups/capped/cpu.uclamp.max
+burn 2; heavy=$!
+echo $heavy > /tmp/groups/capped/cgroup.procs
+sleep 1; taskset -p f $heavy >/dev/null
+sleep 1; places capped $heavy
+echo $heavy > /tmp/groups/cgroup.procs
+wait_at_most $heavy 1; echo 'moved up'
+kill $heavy
+taskset -c 2 cyclictest -q --policy other -i 20000 -D 60 >/dev/null & main=$!
+sleep 1; light=$(ls /proc/$main/task | tail -1)
+taskset -p f $light >/dev/null
+sleep 1; places light $light
+echo $light > /tmp/groups/boosted/cgroup.procs
+sleep 1; places boosted $light
+kill $main";
+
+// The second strong CPU goes, so a task that never sleeps has only CPU 0 to go to. The folders above hide the kernel's own.
+const OFFLINE: &str = "
+mkdir -p /tmp/sys && mount -t sysfs none /tmp/sys
+before=$(attached)
+echo 0 > /tmp/sys/devices/system/cpu/cpu1/online || exit 1
+wait_attached_since $before
+burn 2; heavy=$!
+sleep 1; taskset -p f $heavy >/dev/null
+wait_at_most $heavy 0; echo 'moved up'
+kill $heavy";
+
+const ONLINE: &str = "
+before=$(attached)
+burn 0; first=$!
+echo 1 > /tmp/sys/devices/system/cpu/cpu1/online || exit 1
+wait_attached_since $before
+burn 2; heavy=$!
+sleep 1; taskset -p f $heavy >/dev/null
+wait_at_most $heavy 1; echo \"moved up to $(cpu_of $heavy)\"
+kill $first $heavy";
 
 fn boot() -> Steps {
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
@@ -175,4 +223,37 @@ fn no_capacity_is_asked_for() {
     }
     let stats = step.report.scheduler_stats.as_ref().expect("statistics");
     assert!(stats.get("capacities").is_none(), "{context}");
+}
+
+// Goal: the kernel's clamps count. Method: a task that never sleeps, while and after its group is content with 30 % of the strongest
+// CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. The script's own commands may hold
+// the right CPU for a moment, so of ten looks at a task that wakes fifty times a second two may find it elsewhere. Catches: clamps that
+// are not read, or taken for one another.
+#[test]
+fn clamps_are_respected() {
+    let (_, context) = step("clamped");
+    let places = |who: &str, cpus: [u32; 2]| {
+        let there = cpus.map(|cpu| context.matches(&format!("{who} on {cpu}\n")).count());
+        there.iter().sum::<usize>()
+    };
+    assert_eq!(places("capped", [2, 3]), 10, "{context}");
+    assert!(context.contains("moved up"), "{context}");
+    assert!(places("light", [2, 3]) >= 8, "{context}");
+    assert!(places("boosted", [0, 1]) >= 8, "{context}");
+}
+
+// Goal: a strong CPU that goes is asked for no more, and is when it is back. Method: a heavy task's way up, with CPU 1 taken from
+// the machine and given back while usher runs, and the capacities that usher knows of then. Catches: tables that survive a restart.
+#[test]
+fn strong_cpus_come_and_go() {
+    for (name, strong, said) in [
+        ("offline", 1, "moved up\n"),
+        ("online", 2, "moved up to 1\n"),
+    ] {
+        let (step, context) = step(name);
+        assert!(context.contains(said), "{name}: {context}");
+        let stats = step.report.scheduler_stats.as_ref().expect("statistics");
+        let expected = serde_json::json!({"cpus": {"446": 2, "1024": strong}, "corrected": 0});
+        assert_eq!(stats["capacities"], expected, "{name}: {context}");
+    }
 }

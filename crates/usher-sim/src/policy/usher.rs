@@ -266,7 +266,7 @@ impl Usher {
     }
 
     /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
-    fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+    fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, wakes: bool) {
         host.charge(CALLBACK_NS);
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
         let llc = self.at[cpu.index()].llc;
@@ -287,6 +287,8 @@ impl Usher {
             insert(host, &mut at.own, at.own_line, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
+            } else if wakes {
+                self.cut(host, task, cpu);
             }
             return;
         }
@@ -305,8 +307,21 @@ impl Usher {
             core.look(&query)
         });
         self.tasks[task.index()].allowed = allowed;
+        if wakes && idle.is_none() {
+            self.cut(host, task, cpu);
+        }
         self.send(host, idle);
         self.rescue(host);
+    }
+
+    /// A task that woke waits for `cpu`: ends the turn of who runs there, if it ran for long.
+    fn cut(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        let (cid, by) = (self.cid(cpu), self.cid(host.this_cpu()));
+        let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
+        let now = host.now();
+        if self.call(host, 0, |core| core.turn_cut(cid, by, vtime, now, weight)) {
+            host.resched(cpu);
+        }
     }
 
     /// Gives a task to a claimed CPU.
@@ -609,11 +624,18 @@ impl Policy for Usher {
         }
     }
 
-    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
         if self.tasks[task.index()].claimed.take() == Some(cpu) {
             self.put_local(host, task, cpu);
         } else {
-            self.queue(host, task, cpu);
+            let wakes = matches!(
+                why,
+                EnqueueWhy::Placed {
+                    kind: WakeKind::Wake,
+                    ..
+                }
+            );
+            self.queue(host, task, cpu, wakes);
         }
     }
 
@@ -648,7 +670,7 @@ impl Policy for Usher {
             self.rescue(host);
         }
         if let (Some(_), Some((prev, _))) = (task, prev) {
-            self.queue(host, prev, cpu);
+            self.queue(host, prev, cpu, false);
         }
         let task = task.or(prev.map(|(prev, _)| prev))?;
         self.tasks[task.index()].place = Place::Nowhere;
@@ -656,6 +678,11 @@ impl Policy for Usher {
         let home = hinted.then(|| self.at[cpu.index()].llc);
         self.settle(host, task, home);
         self.at[cpu.index()].since = host.runtime(task);
+        if prev.is_none_or(|(prev, _)| prev != task) {
+            let (cid, vtime) = (self.cid(cpu), self.tasks[task.index()].vtime);
+            let (now, weight) = (host.now(), scx_weight(host, task));
+            self.call(host, 0, |core| core.turn_begin(cid, vtime, now, weight));
+        }
         Some(task)
     }
 
