@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use common::{Steps, HOGS, SHELL};
 use usher_lab::lab::{self, Request};
@@ -54,15 +54,16 @@ for cpu in 0 1 2 3 4 5 6 7; do
 done
 uname -m";
 
-// The same loop on a strong and on a weak CPU in turn, in hundredths of a second. Counted by the shell itself: nothing
-// else runs, and nothing of it depends on memory.
+// How far a loop comes on a strong and on a weak CPU at the same time, twenty times. It is the shell's own: nothing else runs,
+// and nothing of it depends on memory.
 const SPEED: &str = "
-centiseconds() { sed 's/[.]//; s/ .*//' /proc/uptime; }
-loop='i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done'
-for cpu in 1 5 1 5 1 5; do
-    begun=$(centiseconds)
-    taskset -c $cpu sh -c \"$loop\"
-    echo loop $cpu $(($(centiseconds) - begun))
+count() { taskset -c $1 sh -c \"trap 'echo loop $1 \\$i; exit' TERM; i=0; while :; do i=\\$((i + 1)); done\" & }
+turn=0
+while [ $turn -lt 20 ]; do
+    count 1; strong=$!; count 5; weak=$!
+    sleep 2
+    kill $strong $weak; wait
+    turn=$((turn + 1))
 done";
 
 const MISFIT: &str = "usher bench misfit --format json";
@@ -83,7 +84,11 @@ echo 900 > /tmp/capacity
 for cpu in 4 5 6 7; do mount -o bind /tmp/capacity /sys/devices/system/cpu/cpu$cpu/cpu_capacity; done
 cat /sys/devices/system/cpu/cpu5/cpu_capacity";
 
+/// One guest at a time: two would each get less of the host than their quotas.
+static HOST: Mutex<()> = Mutex::new(());
+
 fn boot(shape: &str, steps: &[Step]) -> Steps {
+    let _alone = HOST.lock().expect("no boot panics");
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let mut usher: Scheduler = "usher".parse().expect("known");
     usher.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
@@ -148,35 +153,33 @@ fn the_kernel_is_told_of_unequal_cpus() {
     assert_eq!(said, described(&shape()), "{context}");
 }
 
-// Goal: weak CPUs are slower by what the report says. Method: a fixed loop on a CPU of each kind, three times in turn;
-// the medians' ratio against the machine's speeds. The tolerance is 15 %: the host hands quotas out in slices that end at its
-// tick (4 ms, in a period of 10), a loop takes over a second and so over a hundred periods, and what one period got too
-// much the next gets less; what is left is the start and the end of a loop within a period, and that a CPU of the guest
-// has ticks to serve (250 a second, which cost a slow CPU the same as a fast one). Catches: quotas that are not set, set
+// Goal: weak CPUs are slower by what the report says. Method: how far a loop comes on a CPU of each kind in the same forty
+// seconds; the sums' ratio against the machine's speeds. A single turn is off by up to a half, since two threads of the host slow
+// each other down where their shares of a period overlap, and do so or not for a turn; and a neighbour on the host's own
+// cores has his times. Over twenty turns the sums of five guests were between 0.39 and 0.46, of 0.435: a CPU of the guest has
+// its ticks to serve, which cost a slow one the same as a fast one. The tolerance is 15 %. Catches: quotas that are not set, set
 // for other threads, or the same for all: then the ratio is 1, or the inverse.
 #[test]
 #[ignore = "needs an emulator and compilers for arm64; make capacity"]
 fn weak_cpus_are_slower_as_stated() {
     let (step, context) = step("speed");
     let said = String::from_utf8_lossy(&step.stdout).into_owned();
-    let median_cs = |cpu: &str| {
-        let mut times: Vec<u64> = said
+    let rounds = |cpu: &str| {
+        let turns: Vec<u64> = said
             .lines()
             .filter_map(|line| line.strip_prefix(&format!("loop {cpu} ")))
-            .map(|time| time.parse().expect("hundredths of a second"))
+            .map(|rounds| rounds.parse().expect("a number"))
             .collect();
-        assert_eq!(times.len(), 3, "{context}");
-        times.sort_unstable();
-        times[1]
+        assert_eq!(turns.len(), 20, "{context}");
+        turns.iter().sum::<u64>()
     };
-    let (strong_cs, weak_cs) = (median_cs("1"), median_cs("5"));
+    let (strong, weak) = (rounds("1"), rounds("5"));
     let speeds = shape().speeds_permille();
     let stated = f64::from(speeds[5]) / f64::from(speeds[1]);
-    let seen = strong_cs as f64 / weak_cs as f64;
+    let seen = weak as f64 / strong as f64;
     let said =
-        format!("weak at {seen:.3} of strong, stated {stated:.3} ({strong_cs} and {weak_cs} cs)");
+        format!("weak at {seen:.3} of strong, stated {stated:.3} ({weak} and {strong} rounds)");
     eprintln!("{said}");
-    assert!(strong_cs >= 100, "too short to tell: {said}");
     assert!((seen / stated - 1.0).abs() < 0.15, "{said}");
 }
 
