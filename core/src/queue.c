@@ -35,7 +35,7 @@
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; */
 #define USHER_QUEUE_LONG 4		/* ... less than it does, and from which on a much shorter queue is looked for, */
-#define USHER_CUT_PART 4			/* no turn is cut to less than this part of a slice */
+#define USHER_CUT_PART 32			/* no turn is cut to less than this part of a slice */
 #define USHER_SHORTER_NEAR 4		/* ... this many times shorter in the node, */
 #define USHER_SHORTER_FAR 8		/* ... and in another */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */

@@ -193,8 +193,8 @@ fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
 
 #[test]
 fn who_slept_ends_a_turn_that_has_lasted() {
-    assert!(cuts(100, MOST, 100, SLICE / 4));
-    assert!(!cuts(100, MOST, 100, SLICE / 4 - 1), "only begun");
+    assert!(cuts(100, MOST, 100, SLICE / 32));
+    assert!(!cuts(100, MOST, 100, SLICE / 32 - 1), "only begun");
     assert!(!cuts(100, MOST, 100, -SLICE), "begun after the wakeup");
     // Who slept for less has less of a claim, and none beyond the lead that turns have at their end.
     assert!(!cuts(100, SLICE, 100, SLICE - 2 * STEP));
@@ -206,9 +206,9 @@ fn who_slept_ends_a_turn_that_has_lasted() {
 #[test]
 fn no_turn_ends_for_less_weight() {
     assert!(!cuts(99, MOST, 100, 4 * SLICE));
-    assert!(cuts(1000, MOST, 100, SLICE / 4));
+    assert!(cuts(1000, MOST, 100, SLICE / 32));
     // The time of a heavier one counts for less, and its lead is as long in time.
-    assert!(cuts(1000, MOST, 1000, SLICE / 4));
+    assert!(cuts(1000, MOST, 1000, SLICE / 32));
     assert!(!cuts(1000, 0, 1000, 2 * SLICE - 16 * STEP));
     assert!(cuts(1000, 0, 1000, 2 * SLICE + 16 * STEP));
     // A lighter one's counts for more.
