@@ -35,7 +35,6 @@
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; */
 #define USHER_QUEUE_LONG 4		/* ... less than it does, and from which on a much shorter queue is looked for, */
-#define USHER_CUT_PART 32			/* no turn is cut to less than this part of a slice */
 #define USHER_SHORTER_NEAR 4		/* ... this many times shorter in the node, */
 #define USHER_SHORTER_FAR 8		/* ... and in another */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
@@ -75,6 +74,9 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 
 /* Slices by which a task that goes on may get ahead of who waits: usher_vtime_due(). */
 #define USHER_LEAD 2
+
+/* No turn is cut to less than this part of a slice: usher_turn_cut(). */
+#define USHER_CUT_PART 32
 
 /*
  * How far before the clock of llc a task may join that slept: a slice and the lead of who runs, so that it comes at the end of
