@@ -185,10 +185,11 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, u32 cid, u32 self, u64 vtime,
 				     u64 enq_flags)
 {
-	struct usher_turn wants = { .vtime = vtime, .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+	struct usher_turn wants = { .vtime = vtime, .weight = p->scx.weight };
 
 	if (usher_no_preempt || !(enq_flags & SCX_ENQ_WAKEUP) || p->policy == USHER_SCHED_BATCH)
 		return;
+	wants.at_ns = scx_bpf_now();
 	if (usher_turn_cut(u, cid, self, &wants))
 		scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_PREEMPT);
 }
