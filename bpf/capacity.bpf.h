@@ -83,25 +83,25 @@ static __always_inline u64 clamp_of(struct task_struct *p, u32 which)
 	return BPF_CORE_READ_BITFIELD_PROBED(clamp, value);
 }
 
-/* What a task asks of a CPU: what it uses, and the kernel's clamps of that. */
+/* What a task asks of a CPU, now: what it uses, and the kernel's clamps of that. */
 static __noinline u64 load_demand(struct task_struct *p)
 {
 	struct usher_load *load = bpf_task_storage_get(&usher_loads, p, 0, 0);
-	u64 util = load ? usher_util_now(&load->util, bpf_ktime_get_ns()) : 0;
+	u64 now_ns = bpf_ktime_get_ns();
+	struct usher_demand demand = {
+		.util = load ? usher_util_now(&load->util, now_ns) : 0,
+		.clamp_min = clamp_of(p, 0),
+		.clamp_max = clamp_of(p, 1),
+		.at = usher_periods(now_ns),
+	};
 
-	return util | clamp_of(p, 0) << 16 | clamp_of(p, 1) << 32;
+	return usher_pack_demand(demand);
 }
 
 static __always_inline void demand_of(struct usher __arena *u, struct task_struct *p, struct usher_demand *demand)
 {
-	u64 packed;
-
-	if (!env_asymmetric(u))
-		return;
-	packed = load_demand(p);
-	demand->util = packed;
-	demand->clamp_min = packed >> 16;
-	demand->clamp_max = packed >> 32;
+	if (env_asymmetric(u))
+		*demand = usher_unpack_demand(load_demand(p));
 }
 
 /* At a tick of p's CPU: a CPU that is too weak for it claims a greater one, and ends the slice. */

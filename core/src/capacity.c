@@ -89,6 +89,7 @@ USHER_FN void usher_util_ran(struct usher USHER_MEM *u, struct usher_util *t, u3
 	else
 		t->average = full - usher_decay(full - t->average, ran_ns);
 	t->at_ns = now_ns;
+	env_write(u, &u->cpus[cid].ran_ns, now_ns);
 }
 
 /* The task goes to sleep; usher_util_ran() came before. */
@@ -153,14 +154,28 @@ USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)
 /* A task that needs no more than this part of the weakest CPU is light. */
 #define USHER_LIGHT_PART 4
 
-/*
- * Which tiers come first for a task. A light one that finds its CPU taken goes to a weak one, whatever the order of the
- * machine: it is alone there from then on. Strong ones are few and wanted by all, so that light tasks would push each other from one to
- * the next. Of a newborn nothing is known yet.
- */
-USHER_FN u32 usher_order_for(struct usher USHER_MEM *u, const struct usher_demand *d)
+/* Whether a task is light. Of a newborn nothing is known yet. */
+USHER_FN bool usher_light(struct usher USHER_MEM *u, const struct usher_demand *d)
 {
-	return d->util && usher_need(d) <= u->light_need ? USHER_WEAKEST_FIRST : u->tier_order;
+	return d->util && usher_need(d) <= u->light_need;
+}
+
+/* A time in periods of 2^20 ns, as far as 16 bits go: somewhat over a minute. */
+USHER_FN u32 usher_periods(u64 ns)
+{
+	return ns >> 20 & 0xffff;
+}
+
+/* A CPU on which nobody has run for so many periods is vacant: unless it runs seldom, no task will come back to it. */
+#define USHER_VACANT 128
+
+/* For how many periods, up to that, nobody has run on cid. */
+USHER_FN u32 usher_idle_for(struct usher USHER_MEM *u, u32 cid, u32 at)
+{
+	u64 ran_ns = env_read(u, &u->cpus[cid].ran_ns);
+	u32 idle_for = (at - usher_periods(ran_ns)) & 0xffff;
+
+	return !ran_ns || idle_for > USHER_VACANT ? USHER_VACANT : idle_for;
 }
 
 /* The tiers whose CPUs are greater than those of this one. */

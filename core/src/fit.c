@@ -47,10 +47,10 @@ USHER_COLD s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search
 }
 
 /*
- * An idle CPU, claimed: of the tiers fit, in this order, or else the strongest of the rest. Cores before
+ * An idle CPU, claimed: of the tiers fit, in this order, or else the strongest of s->rest. Cores before
  * threads, of which none will do with USHER_IDLE_CORE, and all that before other nodes.
  */
-USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u32 order)
+USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 order)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;
@@ -59,7 +59,7 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 	do {
 		cid = usher_search_tiers(u, s, fit, order);
 		if (cid < 0)
-			cid = usher_search_tiers(u, s, rest, USHER_STRONGEST_FIRST);
+			cid = usher_search_tiers(u, s, s->rest, USHER_STRONGEST_FIRST);
 		if (cid >= 0)
 			return cid;
 		if (!s->core || s->q.flags & USHER_IDLE_CORE)
@@ -69,10 +69,74 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 	s->q.tiers = fit;
 	if (fit && u->nr_nodes > 1)
 		cid = usher_search_remote(u, s, node);
-	s->q.tiers = rest;
-	if (cid < 0 && rest && u->nr_nodes > 1)
+	s->q.tiers = s->rest;
+	if (cid < 0 && s->rest && u->nr_nodes > 1)
 		cid = usher_search_remote(u, s, node);
 	return cid;
+}
+
+/* A search for a CPU that nobody comes back to. */
+struct usher_vacancy {
+	u32 at;	      /* now, in usher_periods() */
+	s32 longest;  /* who has been idle for longest of those that are not vacant, or USHER_NONE_IDLE, */
+	u32 idle_for; /* ... and for how long: at most USHER_VACANT */
+};
+
+/* A vacant CPU of the shard, claimed, or USHER_NONE_IDLE. */
+USHER_FN s32 usher_vacant_in_shard(struct usher USHER_MEM *u, struct usher_search *s,
+				   struct usher_shard USHER_MEM *shard, struct usher_vacancy *v)
+{
+	u64 idle = usher_shard_idle(u, shard);
+
+	if (s->core)
+		idle = usher_shard_threads(shard, usher_shard_cores(shard, idle));
+	for (idle &= usher_query_bits(&s->q, shard); idle && env_again(u); idle &= idle - 1) {
+		u32 cid = shard->base + env_lowest(idle), idle_for = usher_idle_for(u, cid, v->at);
+
+		if (idle_for < USHER_VACANT) {
+			if (v->longest < 0 || idle_for > v->idle_for) {
+				v->longest = cid;
+				v->idle_for = idle_for;
+			}
+			continue;
+		}
+		if (usher_claim_bit(u, shard, idle & (~idle + 1)))
+			return cid;
+		env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
+	}
+	return USHER_NONE_IDLE;
+}
+
+/*
+ * A CPU of the node for a light task, claimed: a vacant one, of the weakest of these tiers that has one, and with its core if
+ * s->core; if that does not matter and none is vacant, the one that has been idle for longest. Looks into as many shards of a tier
+ * as a search for cores.
+ */
+USHER_COLD s32 usher_search_vacant(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 at)
+{
+	struct usher_cid USHER_MEM *from = &u->cids[s->q.from];
+	struct usher_node USHER_MEM *node = &u->nodes[from->node];
+	struct usher_vacancy v = { .at = at, .longest = USHER_NONE_IDLE };
+	u32 t, i;
+
+	for (t = 0; t < USHER_MAX_TIERS && env_again(u); t = env_next(u, t)) {
+		u32 tier = USHER_MAX_TIERS - 1 - t, shard = from->shard;
+
+		if (!(tiers >> (tier & 31) & 1))
+			continue;
+		s->q.tiers = 1u << (tier & 31);
+		for (i = 1; i <= node->nr_shards && env_again(u); i = env_next(u, i)) {
+			s32 cid = usher_vacant_in_shard(u, s, &u->shards[shard], &v);
+
+			if (cid >= 0)
+				return cid;
+			if (i >= u->core_probes)
+				break;
+			if (++shard == node->first_shard + node->nr_shards)
+				shard = node->first_shard;
+		}
+	}
+	return !s->core && v.longest >= 0 && usher_test_and_clear(u, v.longest) ? v.longest : USHER_NONE_IDLE;
 }
 
 /* Whether some CPU of these tiers is allowed. */
@@ -117,7 +181,8 @@ USHER_UNIT_COLD s32 usher_misfit_look(struct usher USHER_MEM *u USHER_UNIT_MEM,
 
 	if (!(fit >> (c->tier & 31) & 1)) {
 		greater = usher_tiers_greater(u, c->tier);
-		cid = usher_search_fit(u, &s, greater & fit, greater & ~fit, u->tier_order);
+		s.rest = greater & ~fit;
+		cid = usher_search_fit(u, &s, greater & fit, u->tier_order);
 		waits = cid < 0 && (!r->allowed || usher_tiers_allowed(u, r->allowed, greater));
 	}
 	usher_misfit_note(u, r->prev, waits, r->waker);

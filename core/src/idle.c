@@ -245,6 +245,7 @@ USHER_FN bool usher_summary_retire(struct usher USHER_MEM *u, struct usher_shard
 struct usher_search {
 	struct usher_query q;
 	u32 core; /* only whole cores will do, at this step */
+	u32 rest; /* where CPUs differ: the tiers that will do if none that is enough has anybody */
 };
 
 /* Claims a CPU of the shard, or USHER_NONE_IDLE. */

@@ -23,11 +23,14 @@
  * CPUs that are enough, and instead of 3 to 9 come
  *
  * 11. prev, if its whole core is idle and it is enough.
- * 12. An idle core that is enough, of the strongest tier first or of the weakest (usher_order_for()); of each
+ * 12. For a light task, in the node: a core on which nobody ran of late, of the weakest tier first; prev beside a busy
+ *     sibling; such a CPU; and if there is none, the CPU that has been idle for longest. Strong CPUs are few and wanted by
+ *     all, and tasks that wake often would push each other from one CPU to the next.
+ * 13. An idle core that is enough, of the strongest tier first or of the weakest, as the machine is told; of each
  *     tier in the LLC, then in the node. Else the strongest idle core: a task shares a core with
  *     somebody only when all are taken, since two who share one get less of it than a weak core has.
- * 13. The same with idle CPUs, since a weak one is better than waiting behind somebody.
- * 14. Other nodes, nearest first: one that is enough, else any.
+ * 14. The same with idle CPUs, since a weak one is better than waiting behind somebody.
+ * 15. Other nodes, nearest first: one that is enough, else any.
  *
  * Where prev is not allowed, the waker's CPU stands in for it, else the first allowed one. All steps but 10
  * claim the CPU.
@@ -274,11 +277,50 @@ USHER_INLINE struct usher_decision usher_unpack(u32 packed)
 			    packed >> USHER_CLAIMED_SHIFT);
 }
 
+/* What else a request says, as one number. */
+USHER_INLINE u64 usher_pack_demand(struct usher_demand d)
+{
+	return d.util | (u64)d.clamp_min << 16 | (u64)d.clamp_max << 32 | (u64)d.at << 48;
+}
+
+USHER_INLINE struct usher_demand usher_unpack_demand(u64 demand)
+{
+	struct usher_demand d = { .util = demand, .clamp_min = demand >> 16, .clamp_max = demand >> 32, .at = demand >> 48 };
+
+	return d;
+}
+
 /*
- * Steps 11 to 14, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough, rest the others
- * that will do.
+ * Step 12: a light task has found its CPU taken, or beside a busy sibling. Where it goes others will not find theirs
+ * taken, if there is such a place: so each comes to have one of its own.
  */
-USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 rest, u32 order,
+USHER_COLD s32 usher_place_light(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u64 demand, u16 *reason)
+{
+	struct usher_demand d = usher_unpack_demand(demand);
+	u32 from = s->q.from;
+	s32 cid;
+
+	if (!usher_light(u, &d))
+		return USHER_NONE_IDLE;
+	if (u->smt > 1) {
+		s->core = 1;
+		*reason = USHER_FIT_CORE;
+		cid = usher_search_vacant(u, s, fit, d.at);
+		if (cid >= 0)
+			return cid;
+	}
+	*reason = USHER_PREV;
+	if (fit >> (u->cids[from].tier & 31) & 1 && usher_test_and_clear(u, from))
+		return from;
+	s->core = 0;
+	*reason = USHER_FIT_CPU;
+	return usher_search_vacant(u, s, fit, d.at);
+}
+
+/*
+ * Steps 11 to 15, from s->q.from on: a CPU, claimed, or USHER_NONE_IDLE. fit are the tiers that are enough.
+ */
+USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u64 demand,
 				 u16 *reason)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[s->q.from];
@@ -296,27 +338,19 @@ USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search 
 	if (!idle && !usher_somebody_idle(u))
 		return USHER_NONE_IDLE;
 
-	/* 12 to 14. */
 	env_count(u, s->q.self, USHER_EV_SEARCH_LLC);
-	cid = usher_search_fit(u, s, fit, rest, order);
+	/* 12. */
+	cid = usher_place_light(u, s, fit, demand, reason);
+	if (cid >= 0)
+		return cid;
+
+	/* 13 to 15. */
+	cid = usher_search_fit(u, s, fit, u->tier_order);
 	if (cid >= 0 && !(fit >> (u->cids[cid].tier & 31) & 1))
 		*reason = USHER_UNFIT;
 	else
 		*reason = s->core ? USHER_FIT_CORE : USHER_FIT_CPU;
 	return cid;
-}
-
-/* What else a request says, as one number. */
-USHER_INLINE u64 usher_pack_demand(struct usher_demand d)
-{
-	return d.util | (u64)d.clamp_min << 16 | (u64)d.clamp_max << 32;
-}
-
-USHER_INLINE struct usher_demand usher_unpack_demand(u64 demand)
-{
-	struct usher_demand d = { .util = demand, .clamp_min = demand >> 16, .clamp_max = demand >> 32 };
-
-	return d;
 }
 
 /*
@@ -335,20 +369,21 @@ USHER_UNIT_COLD u32 usher_place_unequal(struct usher USHER_MEM *u USHER_UNIT_MEM
 		.waker = s->q.self,
 		.hints = kind >> 8,
 	};
-	u32 fit = usher_tiers_fit(u, &d), rest = u->tiers & ~fit, from = s->q.from;
+	u32 fit = usher_tiers_fit(u, &d), from = s->q.from;
 	s32 cid = USHER_NONE_IDLE;
 	u16 reason = USHER_QUEUED;
 
+	s->rest = u->tiers & ~fit;
 	if (s->q.tiers) {
 		fit &= s->q.tiers;
-		rest &= s->q.tiers;
+		s->rest &= s->q.tiers;
 	}
 	s->q.tiers = fit;
 	if (fit && kind)
 		cid = usher_place_special(u, &r, s, from, &reason);
 	if (cid < 0) {
 		s->q.from = from;
-		cid = usher_place_fit(u, s, fit, rest, usher_order_for(u, &d), &reason);
+		cid = usher_place_fit(u, s, fit, demand, &reason);
 	}
 	if (cid < 0)
 		return usher_pack(usher_place_queue(u, &r, from));

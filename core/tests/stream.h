@@ -139,7 +139,7 @@ USHER_UNIT u64 usher_stream_demand(struct usher_stream USHER_MEM *s USHER_UNIT_M
 		demand |= (draw >> 20 & 1023) << 16;
 	if (!(draw >> 32 & 7))
 		demand |= (draw >> 36 & 1023) << 32;
-	return demand;
+	return demand | (u64)usher_periods(s->now_ns) << 48;
 }
 
 /* cid begins to run a task of some class. */
@@ -227,11 +227,11 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
 	struct usher_util t = { .at_ns = s->util.at_ns, .average = s->util.average, .settled = s->util.settled };
-	u64 draw = usher_stream_next(s), ran_ns = usher_stream_below(s, 40000000);
+	u64 draw = usher_stream_next(s), ran_ns = usher_stream_below(s, 40000000) >> (draw >> 12 & 7);
 
 	if (!(draw & 15))
 		t.at_ns = 0;
-	s->now_ns += ran_ns + (draw >> 4 & 1 ? usher_stream_below(s, 1u << 30) : 0);
+	s->now_ns += ran_ns + (draw >> 4 & 7 ? 0 : usher_stream_below(s, 1u << 30));
 	usher_util_ran(u, &t, cid, s->now_ns, ran_ns);
 	if (draw >> 8 & 1)
 		usher_util_slept(&t);

@@ -218,7 +218,8 @@ struct usher_turn {
 /* Written by one CPU only, on lines of its own. */
 struct usher_cpu {
 	struct usher_turn turn; /* of who runs: read by who wakes others, and on a line of its own for that */
-	u64 unused_turn[5];
+	u64 ran_ns; /* where CPUs differ: until when somebody is known to have run here; 0: never */
+	u64 unused_turn[4];
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
 	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */
@@ -318,7 +319,7 @@ struct usher_demand {
 	u16 util;	/* usher_util_now() */
 	u16 clamp_min;	/* the kernel's uclamp: it wants a CPU of at least this capacity, */
 	u16 clamp_max;	/* ... and one of this capacity is enough whatever util says. 0: no limit */
-	u16 unused;
+	u16 at;		/* usher_periods() of the time when it asks */
 };
 
 /* How much a task runs: see capacity.c. Kept by the host, one per task, all 0 at birth. */

@@ -58,7 +58,7 @@ pub(crate) struct Demand {
     pub util: u16,
     pub clamp_min: u16,
     pub clamp_max: u16,
-    pub unused: u16,
+    pub at: u16,
 }
 
 /// `struct usher_util`.

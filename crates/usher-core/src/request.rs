@@ -46,6 +46,8 @@ pub struct Demand {
     pub clamp_min: u16,
     /// The kernel's `uclamp.max`: a CPU of this capacity is enough, whatever `util` says. 0: no limit.
     pub clamp_max: u16,
+    /// When it asks: by the clock that [`crate::Core::util_ran`] is told.
+    pub at_ns: u64,
 }
 
 impl Demand {
@@ -54,7 +56,7 @@ impl Demand {
             util: self.util,
             clamp_min: self.clamp_min,
             clamp_max: self.clamp_max,
-            unused: 0,
+            at: (self.at_ns >> 20) as u16,
         }
     }
 }

@@ -7,6 +7,9 @@ use usher_core::{Demand, Reason, TierOrder, Wake, MAX_TIERS};
 
 use crate::plain::{Answer, Plain, Wanted};
 
+/// A CPU that has been idle for so long is vacant.
+const VACANT: u64 = 128;
+
 /// 5.3 % more.
 fn greater(a: u32, b: u32) -> bool {
     u64::from(a) * 1024 > u64::from(b) * 1078
@@ -110,8 +113,7 @@ impl Plain<'_> {
                 .collect()
         };
         let (mut enough, rest) = (names(enough), names(rest));
-        let weakest = *self.machine.tables.capacity.iter().min().expect("a CPU");
-        if self.machine.settings.tier_order == TierOrder::WeakestFirst || light(demand, weakest) {
+        if self.machine.settings.tier_order == TierOrder::WeakestFirst {
             enough.reverse();
         }
         Some((enough, rest))
@@ -164,14 +166,66 @@ impl Plain<'_> {
         answers
     }
 
-    /// Steps 11 to 14, and 3 of a sync wakeup; nobody if the list is empty.
+    /// For how many milliseconds (of 2^20 ns) a CPU has been idle at a time, as far as is told apart. Times are known by
+    /// their lowest 16 bits.
+    fn idle_for(&self, cid: u32, at_ns: u64) -> u64 {
+        let periods = |ns: u64| ns >> 20;
+        self.ran.get(&cid).map_or(VACANT, |&ran| {
+            let idle_for = periods(at_ns).wrapping_sub(periods(ran)) % (1 << 16);
+            idle_for.min(VACANT)
+        })
+    }
+
+    /// Step 12.
+    fn idle_light(&self, from: u32, wanted: &Wanted, at_ns: u64, enough: &[u32]) -> Option<Answer> {
+        let answer = |reason, cid| Answer::taken(reason, [cid].into());
+        let tables = &self.machine.tables;
+        let home = &self.machine.nodes[tables.node[from as usize] as usize];
+        let own = tables.shard[from as usize];
+        let of_node = |shard: &u32| home.contains(&self.machine.shards[*shard as usize].start);
+        let all = 0..self.machine.shards.len() as u32;
+        let (before, behind): (Vec<u32>, Vec<u32>) = all.filter(of_node).partition(|&s| s < own);
+        let shards = behind.into_iter().chain(before);
+        let probes = self.machine.settings.core_probes.max(1) as usize;
+        let shards: Vec<u32> = shards.take(probes).collect();
+        let mut tiers = enough.to_vec();
+        tiers.sort_unstable_by(|a, b| b.cmp(a));
+        // In the order in which they are looked at.
+        let takers = |whole| {
+            let each = tiers.iter().flat_map(|&tier| {
+                let of = move |&shard: &u32| (tier, shard);
+                shards.iter().map(of)
+            });
+            let of = |(tier, shard): (u32, u32)| {
+                let cids = &self.machine.shards[shard as usize];
+                self.takers(cids, whole, &wanted.of_tiers(&[tier]))
+            };
+            each.flat_map(of).collect::<Vec<u32>>()
+        };
+        let vacant = |cid: &u32| self.idle_for(*cid, at_ns) == VACANT;
+        if self.machine.smt > 1 {
+            if let Some(cid) = takers(true).into_iter().find(vacant) {
+                return Some(answer(Reason::FitCore, cid));
+            }
+        }
+        if self.idle.contains(&from) && enough.contains(&self.tier(from)) {
+            return Some(answer(Reason::Prev, from));
+        }
+        let any = takers(false);
+        // Of several the first.
+        let longest = any.into_iter().rev();
+        let longest = longest.max_by_key(|&cid| self.idle_for(cid, at_ns));
+        longest.map(|cid| answer(Reason::FitCpu, cid))
+    }
+
+    /// Steps 11 to 15, and 3 of a sync wakeup; nobody if the list is empty.
     pub fn idle_unequal(
         &self,
         wake: Wake,
         from: u32,
         wanted: &Wanted,
-        enough: &[u32],
-        rest: &[u32],
+        demand: Demand,
+        [enough, rest]: [&[u32]; 2],
     ) -> Vec<Answer> {
         let prev = self.idle.contains(&from) && enough.contains(&self.tier(from));
         // 11.
@@ -181,7 +235,14 @@ impl Plain<'_> {
         if prev && wake == Wake::Sync {
             return vec![Answer::taken(Reason::Prev, [from].into())];
         }
-        // 12 to 14.
+        // 12.
+        let weakest = *self.machine.tables.capacity.iter().min().expect("a CPU");
+        if light(demand, weakest) {
+            if let Some(answer) = self.idle_light(from, wanted, demand.at_ns, enough) {
+                return vec![answer];
+            }
+        }
+        // 13 to 15.
         let search = Search {
             enough,
             rest,

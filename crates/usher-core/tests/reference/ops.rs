@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use usher_core::{
-    CidSet, Core, Decision, Demand, Event, Hints, PickError, Query, Reason, Request, Tiers, Vtime,
-    Wake,
+    CidSet, Core, Decision, Demand, Event, Hints, PickError, Query, Reason, Request, Tiers,
+    Utilisation, Vtime, Wake,
 };
 use usher_topo::{Cid, Cpu, Llc, Node, Shard, Tier};
 
@@ -56,6 +56,8 @@ pub enum Op {
         demand: Demand,
     },
     MisfitCall(u32),
+    /// A task ran on a CPU until then.
+    Ran(u32, u64),
     TakeInstead {
         cid: u32,
         first: u64,
@@ -148,6 +150,15 @@ fn draw_demand(random: &mut Random) -> Demand {
         util: random.pick(&[0, 1, 100, 300, 500, 820, 1024, any]) as u16,
         clamp_min,
         clamp_max,
+        at_ns: draw_time(random),
+    }
+}
+
+/// Times near each other, in one case out of eight any.
+fn draw_time(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0 => random.next(),
+        _ => u64::from(random.between(1, 300)) << 20,
     }
 }
 
@@ -230,6 +241,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 demand: draw_demand(random),
             }),
             77 | 78 => ops.push(Op::MisfitCall(cid)),
+            79 | 80 => ops.push(Op::Ran(cid, draw_time(random))),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
             54..=59 => ops.push(Op::Enter(cid)),
             60..=63 => ops.push(Op::Exit(cid)),
@@ -422,6 +434,10 @@ impl<'a> Pair<'a> {
                 let wanted = self.wanted(allowed, 0);
                 self.misfit(cid, by, &wanted, demand)
             }
+            Op::Ran(cid, at_ns) => {
+                self.ran(cid, at_ns);
+                Ok(())
+            }
             Op::MisfitCall(cid) => same(
                 "misfit_call",
                 self.core.misfit_call(Cid(cid)).map(|weak| weak.0),
@@ -533,8 +549,17 @@ impl<'a> Pair<'a> {
                 self.core.idle_exit(Cid(cid));
                 self.plain.idle_exit(cid);
             }
+            if random.one_in(2) {
+                self.ran(cid, draw_time(&mut random));
+            }
         }
         Ok(())
+    }
+
+    fn ran(&mut self, cid: u32, at_ns: u64) {
+        let mut util = Utilisation::default();
+        self.core.util_ran(&mut util, Cid(cid), at_ns, 0);
+        self.plain.ran.insert(cid, at_ns);
     }
 
     /// Runs a query of the model's kind on the core.

@@ -88,6 +88,8 @@ pub struct Plain<'a> {
     pub settled: Vec<u32>,
     /// CPUs whose task waits for a stronger one.
     pub misfits: BTreeSet<u32>,
+    /// Per CPU where somebody ran: until when.
+    pub ran: BTreeMap<u32, u64>,
 }
 
 impl<'a> Plain<'a> {
@@ -104,6 +106,7 @@ impl<'a> Plain<'a> {
             announced: BTreeSet::new(),
             settled: vec![0; machine.llcs.len()],
             misfits: BTreeSet::new(),
+            ran: BTreeMap::new(),
         }
     }
 
@@ -462,7 +465,7 @@ impl Plain<'_> {
         }
         let answers = match &fit {
             None => self.idle_from(wake, from, wanted),
-            Some((enough, rest)) => self.idle_unequal(wake, from, anybody, enough, rest),
+            Some((enough, rest)) => self.idle_unequal(wake, from, anybody, demand, [enough, rest]),
         };
         if answers.is_empty() {
             vec![self.waits(wake, from, prev, waker, anybody)]

@@ -60,6 +60,7 @@ impl Usher {
         host.charge(UTIL_NS);
         Demand {
             util: core.util_now(&unequal.load[task.index()].util, host.now()),
+            at_ns: host.now(),
             ..Demand::default()
         }
     }
