@@ -135,6 +135,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "hint.bpf.h"
 #include "class.bpf.h"
 #include "capacity.bpf.h"
+#include "hand.bpf.h"
 
 static __always_inline u32 wake_kind(u64 wake_flags)
 {
@@ -172,6 +173,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	rescue(u, self);
 	if (d.claimed)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
+	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
 	return u->cids[d.cid].cpu;
 }
 
@@ -245,7 +247,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
-	scx_bpf_dsq_insert_vtime(p, llc, u->slice_ns, vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, llc, hand(u, p, llc, self, enq_flags), vtime, enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, llc, NULL);
@@ -302,8 +304,10 @@ static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 c
 /* A task from the queue of an LLC. Tasks that may not run here are passed over by the kernel. */
 static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 {
-	bool taken = env_asymmetric(u) && take_fitting(u, cpu, cid, llc);
+	bool taken = llc == u->cids[cid].llc && u->cpus[cid].handed && take_handed(u, cpu, cid, llc);
 
+	if (!taken)
+		taken = env_asymmetric(u) && take_fitting(u, cpu, cid, llc);
 	if (!taken && !scx_bpf_dsq_move_to_local(llc, 0)) {
 		if (!usher_queue_retire(u, llc, cid))
 			return false;

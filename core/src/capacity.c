@@ -146,6 +146,12 @@ USHER_FN u32 usher_tiers_fit(struct usher USHER_MEM *u, const struct usher_deman
 	return fit & u->tiers;
 }
 
+/* Whether cid is enough for a task. */
+USHER_FN bool usher_enough(struct usher USHER_MEM *u, u32 cid, const struct usher_demand *d)
+{
+	return usher_tiers_fit(u, d) >> (u->cids[cid].tier & 31) & 1;
+}
+
 USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)
 {
 	return u->tier_capacity[tier & (USHER_MAX_TIERS - 1)];
@@ -197,11 +203,9 @@ USHER_FN u32 usher_tiers_greater(struct usher USHER_MEM *u, u32 than)
 
 USHER_FN bool usher_take_instead(struct usher USHER_MEM *u, u32 cid, u64 first, u64 v, const struct usher_demand *d)
 {
-	u32 tier = u->cids[cid].tier;
-
 	if (!env_asymmetric(u) || (s64)(v - first) > (s64)u->slice_ns)
 		return false;
-	return usher_tiers_fit(u, d) >> (tier & 31) & 1;
+	return usher_enough(u, cid, d);
 }
 
 #endif

@@ -180,6 +180,57 @@ USHER_FN bool usher_turn_cut(struct usher USHER_MEM *u, u32 cid, u32 self, const
 }
 
 /*
+ * self wakes a task and says that it is about to sleep, and the task waits in the queue of llc. If that is self's own, the task is
+ * handed to self: of two that wake each other in turn one runs there at a time, and finds the caches that it left. The task's
+ * name is not 0. True: so it was.
+ */
+USHER_FN bool usher_hand(struct usher USHER_MEM *u, u32 self, u32 llc, u64 task)
+{
+	if (u->cids[self].llc != llc)
+		return false;
+	env_write(u, &u->cpus[self].handed, task);
+	return true;
+}
+
+/* The task that was handed to cid last, if it was not asked for since. It may have been taken elsewhere. For that CPU only. */
+USHER_FN u64 usher_handed(struct usher USHER_MEM *u, u32 cid)
+{
+	u64 task = env_read(u, &u->cpus[cid].handed);
+
+	if (task)
+		env_write(u, &u->cpus[cid].handed, 0);
+	return task;
+}
+
+/* Whether task was handed to cid, and cid has yet to ask for it. */
+USHER_FN bool usher_promised(struct usher USHER_MEM *u, u32 cid, u64 task)
+{
+	return cid < u->nr_cids && env_read(u, &u->cpus[cid].handed) == task;
+}
+
+/*
+ * Slices by which a task may come after the first of its queue and be taken before it by the CPU that it was handed to: as many as a
+ * turn lasts; and if the first is promised to another CPU, which is about to take it, as many as sleeping can earn, and one.
+ */
+#define USHER_HANDED_SOON 1
+#define USHER_HANDED_BESIDE (2 + USHER_LEAD)
+
+/*
+ * Whether cid takes a task that was handed to it, and waits in the queue of its LLC at wants->vtime, before the first there. The time of a
+ * heavier one counts for less.
+ */
+USHER_FN bool usher_take_handed(struct usher USHER_MEM *u, u32 cid, u64 first, const struct usher_turn *wants, bool promised)
+{
+	u64 slices = promised ? USHER_HANDED_BESIDE : USHER_HANDED_SOON;
+	s64 most = slices * u->slice_ns * 100 / (wants->weight > 100 ? wants->weight : 100);
+
+	if ((s64)(wants->vtime - first) > most)
+		return false;
+	env_count(u, cid, USHER_EV_HANDED);
+	return true;
+}
+
+/*
  * Tasks bound to one CPU wait in its own queue, all others in the LLC's. A CPU takes from both in
  * turn, so that neither can starve the other. True: the own queue first.
  */

@@ -124,6 +124,7 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 	usher_queue_fill(u, llc);
 	wants.vtime = s->vtime;
 	usher_stream_note(s, usher_turn_cut(u, cid, self, &wants));
+	usher_stream_note(s, usher_hand(u, self, llc, 1 + s->placed));
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
 	if (s->queued[llc] < most)
@@ -273,6 +274,18 @@ USHER_UNIT u64 usher_stream_misfit(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return 0;
 }
 
+/* cid asks for the task that was handed to it, if one was, and whether that goes before another one. */
+USHER_FN void usher_stream_handed(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s, u32 cid,
+				  const struct usher_turn *wants)
+{
+	u64 draw = usher_stream_next(s), task = usher_handed(u, cid), first = wants->vtime - draw % (8 * u->slice_ns);
+	bool promised = usher_promised(u, draw >> 32 & 63, 1 + s->placed - (draw >> 40 & 15));
+
+	usher_stream_note(s, task);
+	usher_stream_note(s, promised);
+	usher_stream_note(s, usher_take_handed(u, cid, first, wants, promised || draw >> 48 & 1));
+}
+
 /* A CPU without work goes through the queues, and idles if it finds nothing. */
 USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
@@ -303,6 +316,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		begins.at_ns = s->now_ns;
 		begins.weight = weight % 200;
 		usher_turn_begin(u, cid, &begins);
+		usher_stream_handed(u, s, cid, &begins);
 		s->now_ns += ran_ns;
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));

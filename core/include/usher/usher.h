@@ -122,6 +122,7 @@ enum usher_event {
 	USHER_EV_MISFIT_WAITS,	 /* a task began to wait, running on a weak CPU, for a stronger one to go idle */
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
+	USHER_EV_HANDED,	 /* a CPU took the task that was handed to it before the first of the queue */
 	USHER_NR_EVENTS,
 };
 
@@ -219,7 +220,8 @@ struct usher_turn {
 struct usher_cpu {
 	struct usher_turn turn; /* of who runs: read by who wakes others, and on a line of its own for that */
 	u64 ran_ns; /* where CPUs differ: until when somebody is known to have run here; 0: never */
-	u64 unused_turn[4];
+	u64 handed; /* the task that was handed to this CPU last, by the host's name for it; 0: none */
+	u64 unused_turn[3];
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
 	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */

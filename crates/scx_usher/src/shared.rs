@@ -45,6 +45,7 @@ pub struct HostCpu {
     called: u32,
     /// What the kernel says of this CPU; 0: it does not say.
     pub capacity: u32,
-    unused: [u32; 9],
+    sync_pid: u32,
+    unused: [u32; 8],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -109,6 +109,31 @@ bool USHER_EXPORT(turn_cut)(struct usher *u, u32 cid, u32 self, u64 v, u64 now_n
 	return usher_turn_cut(u, cid, self, &(struct usher_turn){ v, now_ns, weight });
 }
 
+bool USHER_EXPORT(hand)(struct usher *u, u32 self, u32 llc, u64 task)
+{
+	return usher_hand(u, self, llc, task);
+}
+
+u64 USHER_EXPORT(handed)(struct usher *u, u32 cid)
+{
+	return usher_handed(u, cid);
+}
+
+bool USHER_EXPORT(promised)(struct usher *u, u32 cid, u64 task)
+{
+	return usher_promised(u, cid, task);
+}
+
+bool USHER_EXPORT(take_handed)(struct usher *u, u32 cid, u64 first, u64 v, u32 weight, bool promised)
+{
+	return usher_take_handed(u, cid, first, &(struct usher_turn){ .vtime = v, .weight = weight }, promised);
+}
+
+bool USHER_EXPORT(enough)(struct usher *u, u32 cid, const struct usher_demand *d)
+{
+	return usher_enough(u, cid, d);
+}
+
 s32 USHER_EXPORT(balance)(struct usher *u, u32 cid)
 {
 	return usher_balance(u, cid);

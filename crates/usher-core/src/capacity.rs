@@ -48,6 +48,13 @@ impl Core {
         unsafe { (self.api.take_instead)(self.u, cid, first.0, v.0, &demand.to_c()) }
     }
 
+    /// Whether `cid` is enough for a task that asks for this.
+    pub fn enough(&mut self, cid: Cid, demand: Demand) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in misfit().
+        unsafe { (self.api.enough)(self.u, cid, &demand.to_c()) }
+    }
+
     /// A task has run for `ran_ns` on `cid` up to now; since the last call before that it did not run.
     pub fn util_ran(&mut self, util: &mut Utilisation, cid: Cid, now_ns: u64, ran_ns: u64) {
         let cid = self.cid(cid);

@@ -235,6 +235,12 @@ environments! {
         (*mut Usher, u32, u64, u64, u32);
     turn_cut = usher_native_turn_cut | usher_traced_turn_cut:
         (*mut Usher, u32, u32, u64, u64, u32) -> bool;
+    hand = usher_native_hand | usher_traced_hand: (*mut Usher, u32, u32, u64) -> bool;
+    handed = usher_native_handed | usher_traced_handed: (*mut Usher, u32) -> u64;
+    promised = usher_native_promised | usher_traced_promised: (*mut Usher, u32, u64) -> bool;
+    take_handed = usher_native_take_handed | usher_traced_take_handed:
+        (*mut Usher, u32, u64, u64, u32, bool) -> bool;
+    enough = usher_native_enough | usher_traced_enough: (*mut Usher, u32, *const Demand) -> bool;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The core of one machine, in this process.
 
+use std::num::NonZeroU64;
 use std::ptr;
 
 use usher_hint::Hints;
@@ -437,6 +438,43 @@ impl Core {
         let (cid, waker) = (self.cid(cid), self.cid(waker));
         // SAFETY: as in idle_enter().
         unsafe { (self.api.turn_cut)(self.u, cid, waker, v.0, now_ns, weight) }
+    }
+
+    /// `waker` wakes a task and says that it is about to sleep, and the task waits in the queue of `llc`: whether it is
+    /// handed to `waker`. The task's name is the host's.
+    pub fn hand(&mut self, waker: Cid, llc: Llc, task: NonZeroU64) -> bool {
+        let (waker, llc) = (self.cid(waker), self.llc(llc));
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.hand)(self.u, waker, llc, task.get()) }
+    }
+
+    /// The task that was handed to `cid` last, which may have been taken elsewhere; once.
+    pub fn handed(&mut self, cid: Cid) -> Option<NonZeroU64> {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        NonZeroU64::new(unsafe { (self.api.handed)(self.u, cid) })
+    }
+
+    /// Whether `task` was handed to `cid`, which has yet to ask for it.
+    pub fn promised(&mut self, cid: Cid, task: NonZeroU64) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.promised)(self.u, cid, task.get()) }
+    }
+
+    /// Whether `cid` takes the task of this weight that was handed to it, at `v`, before the one at `first`, the first in
+    /// the queue of its LLC, which is promised to another CPU or not.
+    pub fn take_handed(
+        &mut self,
+        cid: Cid,
+        first: Vtime,
+        v: Vtime,
+        weight: u32,
+        promised: bool,
+    ) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.take_handed)(self.u, cid, first.0, v.0, weight, promised) }
     }
 
     /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it

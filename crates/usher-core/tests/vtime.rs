@@ -2,6 +2,8 @@
 //! Goal: queues are fair by weight, sleeping earns what it should, and a task keeps its standing when it changes queues.
 //! Method: tasks take turns in a queue that is kept here as a plain list, and what joins a queue is looked at directly.
 
+use std::num::NonZeroU64;
+
 use usher_core::{Core, Event, Vtime, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Llc, Topology};
 
@@ -214,4 +216,49 @@ fn no_turn_ends_for_less_weight() {
     // A lighter one's counts for more.
     assert!(cuts(50, 0, 50, SLICE));
     assert!(cuts(1, 0, 0, SLICE), "a weight of 0 is one of 1");
+}
+
+/// Whether a task of this weight that was handed to a CPU goes before one that many nanoseconds before it in the queue, which
+/// is promised to another CPU or not.
+fn taken_before(weight: u32, after_ns: i64, promised: bool) -> bool {
+    let mut core = core("1n1l4c1t");
+    let first = behind(&mut core, after_ns);
+    let v = behind(&mut core, 0);
+    let taken = core.take_handed(Cid(1), first, v, weight, promised);
+    assert_eq!(core.statistics()[Event::Handed], u64::from(taken));
+    taken
+}
+
+#[test]
+fn who_is_handed_over_comes_a_slice_sooner() {
+    assert!(taken_before(100, 0, false));
+    assert!(taken_before(100, SLICE - STEP, false));
+    assert!(!taken_before(100, SLICE + STEP, false));
+    assert!(taken_before(50, SLICE - STEP, false), "as much as any");
+    // Its time counts for less.
+    assert!(taken_before(1000, SLICE / 10 - STEP, false));
+    assert!(!taken_before(1000, SLICE / 10 + STEP, false));
+}
+
+#[test]
+fn whom_another_cpu_is_to_take_is_passed_over_for_longer() {
+    assert!(taken_before(100, MOST, true));
+    assert!(taken_before(100, 4 * SLICE - STEP, true));
+    assert!(!taken_before(100, 4 * SLICE + STEP, true));
+}
+
+#[test]
+fn a_task_is_handed_within_an_llc_and_asked_for_once() {
+    let mut core = core("1n2l2c1t");
+    let task = |name| NonZeroU64::new(name).expect("not 0");
+    assert!(!core.hand(Cid(0), Llc(1), task(7)), "of another LLC");
+    assert_eq!(core.handed(Cid(0)), None);
+    assert!(core.hand(Cid(0), Llc(0), task(7)));
+    assert!(core.hand(Cid(0), Llc(0), task(8)));
+    assert!(!core.promised(Cid(0), task(7)), "another one came");
+    assert!(!core.promised(Cid(1), task(8)), "not to that CPU");
+    assert!(core.promised(Cid(0), task(8)));
+    assert_eq!(core.handed(Cid(0)), Some(task(8)));
+    assert!(!core.promised(Cid(0), task(8)), "it asked");
+    assert_eq!(core.handed(Cid(0)), None);
 }

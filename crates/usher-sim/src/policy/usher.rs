@@ -9,6 +9,7 @@
 //!    to that one if it idles, or waits in its own queue. Then the core looks once more for an idle CPU to send there.
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
 //!    others that the core names.
+//!    A task that its waker handed to this CPU, about to sleep itself, may come before the first of the LLC's.
 //! 4. A task that ran for a slice while somebody waits gives way to who comes before it, or to somebody from a longer
 //!    queue that the core names, and queues again. If there is nobody it goes on.
 //! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
@@ -21,6 +22,7 @@
 mod capacity;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use usher_core::{
@@ -70,8 +72,7 @@ struct Known {
     vtime: Vtime,
     /// Of the tasks of equal `vtime` in a queue, who came first.
     seq: u64,
-    /// What `select` decided: a claimed CPU.
-    claimed: Option<Cpu>,
+    decided: Decided,
     /// Where it waits.
     place: Place,
     /// The LLC that it lives in, if it has hints.
@@ -82,6 +83,17 @@ struct Known {
     allowed: Option<(Arc<CpuSet>, Box<CidSet>)>,
 }
 
+/// What `select` left for `enqueue`.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Decided {
+    #[default]
+    Nothing,
+    /// A CPU for the task.
+    Claimed(Cpu),
+    /// None, and the waker said that it is about to sleep.
+    Sync,
+}
+
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -89,6 +101,8 @@ enum Place {
     Local(Cpu),
     Own(Cid),
     Llc(Llc),
+    /// In the queue of that CPU's LLC, and handed to it.
+    Handed(Cpu),
 }
 
 /// What the policy knows of a CPU: one cache line.
@@ -292,7 +306,14 @@ impl Usher {
             }
             return;
         }
-        self.tasks[task.index()].place = Place::Llc(llc);
+        let by = host.this_cpu();
+        let decided = std::mem::take(&mut self.tasks[task.index()].decided);
+        let handed =
+            decided == Decided::Sync && self.call(host, 0, |core| core.hand(from, llc, name(task)));
+        self.tasks[task.index()].place = match handed {
+            true => Place::Handed(by),
+            false => Place::Llc(llc),
+        };
         let queue = &mut self.llc[llc.index()];
         insert(host, &mut queue.tasks, queue.line, key, task);
         self.tell_length(llc);
@@ -354,14 +375,57 @@ impl Usher {
             .set_queued(llc, length);
     }
 
+    /// In the queue of an LLC the task that was handed to a CPU of it, if it goes before the first.
+    fn handed_first(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<(Vtime, u64)> {
+        if llc != self.at[cpu.index()].llc {
+            return None;
+        }
+        let cid = self.cid(cpu);
+        let task = self.call(host, 0, |core| core.handed(cid))?.get() - 1;
+        let task = TaskId(task as u32);
+        let Known {
+            vtime, seq, place, ..
+        } = self.tasks[task.index()];
+        if self.waits_in(place) != Some(llc) || !host.task(task).may_run_on(cpu) {
+            return None;
+        }
+        if self.unequal.is_some() {
+            let demand = self.demand(host, task);
+            if !self.call(host, 0, |core| core.enough(cid, demand)) {
+                return None;
+            }
+        }
+        let (&(first, _), &before) = self.llc[llc.index()].tasks.first_key_value()?;
+        let promised = match self.tasks[before.index()].place {
+            Place::Handed(to) => {
+                let to = self.cid(to);
+                self.call(host, 0, |core| core.promised(to, name(before)))
+            }
+            _ => false,
+        };
+        let weight = scx_weight(host, task);
+        let taken = |core: &mut Core| core.take_handed(cid, first, vtime, weight, promised);
+        self.call(host, 0, taken).then_some((vtime, seq))
+    }
+
+    /// The LLC in whose queue a task waits.
+    fn waits_in(&self, place: Place) -> Option<Llc> {
+        match place {
+            Place::Llc(llc) => Some(llc),
+            Place::Handed(cpu) => Some(self.at[cpu.index()].llc),
+            _ => None,
+        }
+    }
+
     /// Takes the first task of an LLC's queue that may run on a CPU. Retires the queue if it is empty.
     fn take_llc(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        let found = match self.unequal {
-            Some(_) => self.take_fitting(host, llc, cpu),
-            None => {
+        let handed = self.handed_first(host, llc, cpu);
+        let found = match (handed, &self.unequal) {
+            (None, Some(_)) => self.take_fitting(host, llc, cpu),
+            (chosen, _) => {
                 let queue = &mut self.llc[llc.index()];
-                take(host, &mut queue.tasks, queue.line, None, cpu)
+                take(host, &mut queue.tasks, queue.line, chosen, cpu)
             }
         };
         if found.is_some() {
@@ -458,6 +522,11 @@ impl Usher {
         let at = &self.at[cpu.index()];
         at.first.is_some() || !at.own.is_empty() || !self.llc[at.llc.index()].tasks.is_empty()
     }
+}
+
+/// What the core is told of a task.
+fn name(task: TaskId) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(task.index() as u64)
 }
 
 fn insert(host: &mut Host, tasks: &mut Tasks, line: LineId, key: (Vtime, u64), task: TaskId) {
@@ -617,7 +686,11 @@ impl Policy for Usher {
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
-        known.claimed = decision.claimed.then_some(cpu);
+        known.decided = match decision.claimed {
+            true => Decided::Claimed(cpu),
+            false if wake.sync => Decided::Sync,
+            false => Decided::Nothing,
+        };
         Placement {
             cpu,
             reason: decision.reason.index() as u16,
@@ -625,7 +698,8 @@ impl Policy for Usher {
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
-        if self.tasks[task.index()].claimed.take() == Some(cpu) {
+        if self.tasks[task.index()].decided == Decided::Claimed(cpu) {
+            self.tasks[task.index()].decided = Decided::Nothing;
             self.put_local(host, task, cpu);
         } else {
             let wakes = matches!(
@@ -649,7 +723,8 @@ impl Policy for Usher {
                 let cpu = self.cpus[cid.index()];
                 self.at[cpu.index()].own.remove(&key);
             }
-            Place::Llc(llc) => {
+            place @ (Place::Llc(_) | Place::Handed(_)) => {
+                let llc = self.waits_in(place).expect("an LLC's queue");
                 let taken = host.lock(self.llc[llc.index()].line);
                 self.llc[llc.index()].tasks.remove(&key);
                 host.unlock(self.llc[llc.index()].line, taken);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
+ * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid; to whom the
+ * first of a queue was handed, its slice tells, which is longer by as many nanoseconds as that CPU's cid, and one.
+ */
+#ifndef USHER_HAND_BPF_H
+#define USHER_HAND_BPF_H
+
+/* The slice with which a task waits in the queue of llc: handed to self, if its waker there is about to sleep. */
+static __always_inline u64 hand(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
+{
+	bool sleeps = enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid;
+
+	return u->slice_ns + (sleeps && usher_hand(u, self, llc, p->pid) ? self + 1 : 0);
+}
+
+/* Takes the task that was handed to this CPU, if one was, waits in the queue of llc, its own, and goes before the first there. */
+static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
+{
+	u64 pid = usher_handed(u, cid);
+	struct task_struct *p, *first;
+	struct usher_demand demand = {};
+	struct usher_turn wants = {};
+	bool taken = false;
+
+	p = pid ? bpf_task_from_pid(pid) : NULL;
+	if (!p)
+		return false;
+	wants.vtime = p->scx.dsq_vtime;
+	wants.weight = p->scx.weight;
+	demand_of(u, p, &demand);
+	bpf_rcu_read_lock();
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || (env_asymmetric(u) && !usher_enough(u, cid, &demand)))
+		goto out;
+	bpf_for_each(scx_dsq, first, llc, 0) {
+		bool promised = usher_promised(u, first->scx.slice - u->slice_ns - 1, first->pid);
+
+		taken = usher_take_handed(u, cid, first->scx.dsq_vtime, &wants, promised) &&
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+		break;
+	}
+out:
+	bpf_rcu_read_unlock();
+	bpf_task_release(p);
+	return taken;
+}
+
+#endif

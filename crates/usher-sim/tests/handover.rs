@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks that wake each other in turn, where nobody idles: under usher one leaves the other its CPU, and with it the
+//! caches, and neither who waits in the queue nor who wakes by a timer pays for that.
+
+mod common;
+
+use common::*;
+use usher_sim::costs::Costs;
+use usher_sim::params::Params;
+use usher_sim::policy::build;
+use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::workload::Stop;
+use usher_sim::world::{Channel, ChannelSpec, CounterId, World};
+use usher_sim::{Nanos, Options, Report, Simulation};
+
+/// One of a pair: reads from its partner, works, and writes to it. The first writes first.
+fn partner(first: bool, from: Channel, to: Channel, rounds: CounterId) -> TaskSpec {
+    const BYTES: u64 = 64;
+    let mut step = if first { 1 } else { 0 };
+    let program = move |ctx: &mut TaskCtx<'_>| {
+        step += 1;
+        match step % 3 {
+            1 => Action::Read {
+                channel: from,
+                bytes: BYTES,
+                exact: true,
+            },
+            2 => Action::Compute(20 * US),
+            _ => {
+                ctx.count(rounds, 1);
+                Action::Write {
+                    channel: to,
+                    bytes: BYTES,
+                }
+            }
+        }
+    };
+    TaskSpec::new("partner", program)
+}
+
+/// Newborns wait behind who is there; by then they have their standing.
+const SETTLED: Nanos = 50 * MS;
+
+/// Works for 0.1 ms every 5 ms, and notes how late it wakes.
+fn timer(world: &mut World) -> TaskSpec {
+    let late = world.new_latency("late");
+    let (mut next, mut works) = (5 * MS, false);
+    let program = move |ctx: &mut TaskCtx<'_>| {
+        works = !works;
+        if works {
+            return Action::SleepUntil(next);
+        }
+        if next > SETTLED {
+            ctx.sample(late, ctx.now() - next);
+        }
+        next += 5 * MS;
+        Action::Compute(100 * US)
+    };
+    TaskSpec::new("timer", program)
+}
+
+/// So many pairs, and a timer, on four CPUs with one queue, for a second. Whoever writes may say that it is about to sleep.
+fn pairs(nr: usize, sync: bool) -> Report {
+    let spec = ChannelSpec {
+        sync,
+        ..ChannelSpec::PIPE
+    };
+    let mut world = World::new();
+    let mut tasks = vec![timer(&mut world)];
+    for pair in 0..nr {
+        let rounds = world.new_counter(&format!("rounds_{pair}"));
+        let [there, back] = [0; 2].map(|_| world.new_channel(spec));
+        tasks.push(partner(true, back, there, rounds));
+        tasks.push(partner(false, there, back, rounds));
+    }
+    let (policy, _) = build("usher", Params::new()).expect("a built-in policy");
+    let costs = Costs::builtin("generic").expect("a built-in table");
+    let machine = machine("l3:1 core:4 pu:1", costs);
+    let workload = workload(world, tasks, Stop::At(SEC));
+    Simulation::new(machine, policy, workload, 1, Options::default())
+        .expect("legal")
+        .run()
+        .expect("it runs")
+}
+
+// Goal: of two that wake each other in turn one runs on a CPU at a time, however many pairs there are, and they get
+// equal shares.
+// Method: migrations, where the writer says that it is about to sleep and where it does not; rounds by pair.
+#[test]
+fn pairs_keep_a_cpu() {
+    for nr in [4, 6, 8, 16] {
+        let [moved, kept] = [false, true].map(|sync| pairs(nr, sync).metrics["migrations"]);
+        assert!(
+            kept < 1500.0 && moved > 10.0 * kept,
+            "{nr} pairs: {kept} migrations, {moved} if nobody is handed over"
+        );
+        let metrics = pairs(nr, true).metrics;
+        let rounds: Vec<f64> = (0..nr)
+            .map(|pair| metrics[&format!("rounds_{pair}_per_s")])
+            .collect();
+        let mean = rounds.iter().sum::<f64>() / nr as f64;
+        for of in &rounds {
+            assert_near(&format!("rounds of {nr} pairs"), *of, mean, 5.0);
+        }
+    }
+}
+
+// Goal: who wakes by a timer is not passed over for who is handed a CPU.
+// Method: how late a light timer wakes beside as many as four pairs per CPU; one round takes 25 us.
+#[test]
+fn a_timer_comes_between() {
+    for nr in [4, 6, 8, 16] {
+        let late = pairs(nr, true).metrics["late_ns_max"];
+        assert!(late < 200e3, "{nr} pairs: up to {late} ns");
+    }
+}
