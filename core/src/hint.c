@@ -16,7 +16,7 @@
  *
  * Room is a whole idle core, and fewer inhabitants than cores. A hint that finds none lapses: the
  * task is placed as if without, and that is counted. The allowed set and the tiers hold all the
- * same. A hold also lapses where it keeps two partners apart: see usher_hold().
+ * same. A hold also lapses where it keeps two partners apart, and spread ones come together: see usher_hold().
  *
  * Hosts tell who lives where: usher_settle() when a hinted task is placed at birth, gets its first
  * hint, moves to another LLC, loses its hints or ends. The counts are kept, not checked: whoever
@@ -133,20 +133,20 @@ USHER_UNIT_COLD s32 usher_hint_wake(struct usher USHER_MEM *u USHER_UNIT_MEM, st
 	return cid;
 }
 
-/* Synchronous wakeups in a row from one other LLC that a hold withstands. */
+/* Synchronous wakeups in a row from one other LLC that a hold withstands, and a birth far from the partner. */
 #define USHER_HOLD_TIMES 16
 
 /*
  * The hints to place a task by. A task that only ever answers one partner in another LLC pays for every message with
- * a line from there, and nobody else has a use for where it is: instead of holding it wakes beside its partner. One that
- * many wake stays. *kept is the host's to keep for the task, 0 at first: who woke it last, 1 + the LLC in the upper half,
- * and how often in a row.
+ * a line from there, and nobody else has a use for where it is: instead of holding, or staying where spreading put it, it
+ * wakes beside its partner. One that many wake stays. *kept is the host's to keep for the task, 0 at first: who woke it last,
+ * 1 + the LLC in the upper half, and how often in a row.
  */
 USHER_FN u32 usher_hold(struct usher USHER_MEM *u, const struct usher_request *r, u32 *kept)
 {
 	u32 waker = u->cids[r->waker].llc, times;
 
-	if (!(r->hints & USHER_WAKE_HOLD) || r->wake != USHER_WAKE_SYNC)
+	if (!(r->hints & (USHER_WAKE_HOLD | USHER_FORK_SPREAD)) || r->wake != USHER_WAKE_SYNC)
 		return r->hints;
 	if (waker == u->cids[r->prev].llc) {
 		*kept = 0;
@@ -157,7 +157,8 @@ USHER_FN u32 usher_hold(struct usher USHER_MEM *u, const struct usher_request *r
 		*kept = (waker + 1) << 16 | (times + 1);
 		return r->hints;
 	}
-	env_count(u, r->waker, USHER_EV_HINT_LAPSED);
+	if (r->hints & USHER_WAKE_HOLD)
+		env_count(u, r->waker, USHER_EV_HINT_LAPSED);
 	return (r->hints & ~USHER_WAKE_HOLD) | USHER_WAKE_AFFINE;
 }
 

@@ -157,6 +157,27 @@ fn a_hold_lapses_for_an_only_partner() {
     }
 }
 
+// Goal: nor does a birth far from the partner; nothing lapses, for nothing was wished of wakeups. Other tasks without a hint about
+// those are left alone. Method: the same, with the hint about births alone. Catches: only holds are looked at.
+#[test]
+fn partners_born_apart_come_together() {
+    for (hints, comes) in [
+        (Hints::FORK_SPREAD, true),
+        (Hints::FORK_AFFINE, false),
+        (Hints::NONE, false),
+    ] {
+        let (mut core, _) = machine("2n2l2c1t");
+        let mut hold = Hold::default();
+        let found = [(); HOLD_TIMES + 2].map(|()| {
+            let found = core.hold(&request(Wake::Sync, 0, 6, hints), &mut hold);
+            found.has(Hints::WAKE_AFFINE)
+        });
+        let expected = [[false; HOLD_TIMES].as_slice(), &[comes; 2]].concat();
+        assert_eq!(found.as_slice(), expected, "{hints:?}");
+        assert_eq!(core.statistics()[Event::HintLapsed], 0);
+    }
+}
+
 // Goal: a task that many wake stays. Method: a second LLC, or the own one, comes between before it is too late; wakeups that
 // are not synchronous, which move nobody, count for nothing. Catches: a sum instead of a row.
 #[test]
