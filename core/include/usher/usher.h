@@ -122,7 +122,7 @@ enum usher_event {
 	USHER_EV_MISFIT_WAITS,	 /* a task began to wait, running on a weak CPU, for a stronger one to go idle */
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
-	USHER_EV_HANDED,	 /* a CPU took the task that was handed to it before the first of the queue */
+	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
 	USHER_NR_EVENTS,
 };
 

@@ -206,7 +206,7 @@ named! {
         MisfitCalled = "misfit-called",
         /// A task that had slept ended the turn of one that had run for long.
         TurnCut = "turn-cut",
-        /// A CPU took the task that was handed to it before the first of the queue.
+        /// A CPU chose the task that was handed to it by its own, which went to sleep.
         Handed = "handed",
     }
 }
