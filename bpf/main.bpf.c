@@ -10,7 +10,8 @@
  *   select_cpu    place(); a claimed CPU gets the task at once
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU; but an urgent task
  *                 that was woken takes the CPU of one that is not
- *   dispatch      a CPU without work: its own queue and its LLC's in turn, then by distance;
+ *   dispatch      a CPU without work: its own queue and its LLC's in turn, there perhaps the task that was handed to it,
+ *                 then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map; where CPUs differ, a task too heavy for a weaker one is called for
  *   tick          where CPUs differ: a task too heavy for this one moves to a greater one that idles
