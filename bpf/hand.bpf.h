@@ -31,7 +31,7 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	wants.weight = p->scx.weight;
 	demand_of(u, p, &demand);
 	bpf_rcu_read_lock();
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || (env_asymmetric(u) && !usher_enough(u, cid, &demand)))
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !usher_enough(u, cid, &demand))
 		goto out;
 	bpf_for_each(scx_dsq, first, llc, 0) {
 		bool promised = usher_promised(u, first->scx.slice - u->slice_ns - 1, first->pid);

@@ -146,10 +146,10 @@ USHER_FN u32 usher_tiers_fit(struct usher USHER_MEM *u, const struct usher_deman
 	return fit & u->tiers;
 }
 
-/* Whether cid is enough for a task. */
+/* Whether cid is enough for a task, as all are where they are equal. */
 USHER_FN bool usher_enough(struct usher USHER_MEM *u, u32 cid, const struct usher_demand *d)
 {
-	return usher_tiers_fit(u, d) >> (u->cids[cid].tier & 31) & 1;
+	return !env_asymmetric(u) || usher_tiers_fit(u, d) >> (u->cids[cid].tier & 31) & 1;
 }
 
 USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)

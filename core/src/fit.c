@@ -47,17 +47,17 @@ USHER_COLD s32 usher_search_tiers(struct usher USHER_MEM *u, struct usher_search
 }
 
 /*
- * An idle CPU, claimed: of the tiers fit, in this order, or else the strongest of s->rest. Cores before
+ * An idle CPU, claimed: of the tiers fit, in the machine's order, or else the strongest of s->rest. Cores before
  * threads, of which none will do with USHER_IDLE_CORE, and all that before other nodes.
  */
-USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit, u32 order)
+USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *s, u32 fit)
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;
 
 	s->core = u->smt > 1;
 	do {
-		cid = usher_search_tiers(u, s, fit, order);
+		cid = usher_search_tiers(u, s, fit, u->tier_order);
 		if (cid < 0)
 			cid = usher_search_tiers(u, s, s->rest, USHER_STRONGEST_FIRST);
 		if (cid >= 0)
@@ -182,7 +182,7 @@ USHER_UNIT_COLD s32 usher_misfit_look(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	if (!(fit >> (c->tier & 31) & 1)) {
 		greater = usher_tiers_greater(u, c->tier);
 		s.rest = greater & ~fit;
-		cid = usher_search_fit(u, &s, greater & fit, u->tier_order);
+		cid = usher_search_fit(u, &s, greater & fit);
 		waits = cid < 0 && (!r->allowed || usher_tiers_allowed(u, r->allowed, greater));
 	}
 	usher_misfit_note(u, r->prev, waits, r->waker);

@@ -345,7 +345,7 @@ USHER_INLINE s32 usher_place_fit(struct usher USHER_MEM *u, struct usher_search 
 		return cid;
 
 	/* 13 to 15. */
-	cid = usher_search_fit(u, s, fit, u->tier_order);
+	cid = usher_search_fit(u, s, fit);
 	if (cid >= 0 && !(fit >> (u->cids[cid].tier & 31) & 1))
 		*reason = USHER_UNFIT;
 	else

@@ -110,6 +110,18 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 	return v;
 }
 
+/* What so much time counts for a task of this weight. */
+USHER_INLINE u64 usher_vtime_ran(u64 ran_ns, u64 weight)
+{
+	return ran_ns * 100 / (weight ? weight : 1);
+}
+
+/* So many slices, as allowed to a task of this weight: in virtual time a heavier one has less of them, a lighter one no more. */
+USHER_INLINE s64 usher_vtime_slices(struct usher USHER_MEM *u, u64 slices, u64 weight)
+{
+	return usher_vtime_ran(slices * u->slice_ns, weight > 100 ? weight : 100);
+}
+
 /*
  * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Moves the
  * queue's clock, in steps of an eighth of a slice, to keep its line quiet. Two CPUs may move it at
@@ -125,14 +137,14 @@ USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 r
 		now = v;
 		env_write(u, clock, now);
 	}
-	v += ran_ns * 100 / (weight ? weight : 1);
+	v += usher_vtime_ran(ran_ns, weight);
 	return usher_vtime_near(u, now, (s64)(v - now), llc);
 }
 
 /* By how much who runs and has this weight may be ahead. */
 USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
 {
-	return USHER_LEAD * u->slice_ns * 100 / (weight > 100 ? weight : 100);
+	return usher_vtime_slices(u, USHER_LEAD, weight);
 }
 
 /*
@@ -173,7 +185,7 @@ USHER_FN bool usher_turn_cut(struct usher USHER_MEM *u, u32 cid, u32 self, const
 	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART))
 		return false;
 	ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[cid].llc) - wants->vtime;
-	if (ahead + (s64)(ran_ns * 100 / weight) < usher_vtime_lead(u, weight))
+	if (ahead + (s64)usher_vtime_ran(ran_ns, weight) < usher_vtime_lead(u, weight))
 		return false;
 	env_count(u, self, USHER_EV_TURN_CUT);
 	return true;
@@ -222,9 +234,8 @@ USHER_FN bool usher_promised(struct usher USHER_MEM *u, u32 cid, u64 task)
 USHER_FN bool usher_take_handed(struct usher USHER_MEM *u, u32 cid, u64 first, const struct usher_turn *wants, bool promised)
 {
 	u64 slices = promised ? USHER_HANDED_BESIDE : USHER_HANDED_SOON;
-	s64 most = slices * u->slice_ns * 100 / (wants->weight > 100 ? wants->weight : 100);
 
-	if ((s64)(wants->vtime - first) > most)
+	if ((s64)(wants->vtime - first) > usher_vtime_slices(u, slices, wants->weight))
 		return false;
 	env_count(u, cid, USHER_EV_HANDED);
 	return true;

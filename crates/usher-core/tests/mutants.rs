@@ -508,8 +508,8 @@ const RULES: &[Mutant] = &[
         name: "take-unfit",
         breaks: "a CPU without work prefers a task that it is enough for",
         file: "capacity.c",
-        was: "return usher_tiers_fit(u, d) >> (tier & 31) & 1;",
-        is: "return true;",
+        was: "\treturn usher_enough(u, cid, d);\n",
+        is: "\treturn true;\n",
     },
     Mutant {
         name: "util-unscaled",
@@ -690,8 +690,8 @@ const RULES: &[Mutant] = &[
         name: "unfit-waits",
         breaks: "a weak idle CPU is better than waiting behind somebody",
         file: "place.c",
-        was: "\tcid = usher_search_fit(u, s, fit, u->tier_order);\n",
-        is: "\ts->rest = 0;\n\tcid = usher_search_fit(u, s, fit, u->tier_order);\n",
+        was: "\tcid = usher_search_fit(u, s, fit);\n",
+        is: "\ts->rest = 0;\n\tcid = usher_search_fit(u, s, fit);\n",
     },
     Mutant {
         name: "light-as-any",

@@ -280,7 +280,8 @@ impl Usher {
     }
 
     /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
-    fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, wakes: bool) {
+    /// `wakes` is what was decided of one that woke.
+    fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, wakes: Option<Decided>) {
         host.charge(CALLBACK_NS);
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
         let llc = self.at[cpu.index()].llc;
@@ -301,15 +302,14 @@ impl Usher {
             insert(host, &mut at.own, at.own_line, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
-            } else if wakes {
+            } else if wakes.is_some() {
                 self.cut(host, task, cpu);
             }
             return;
         }
         let by = host.this_cpu();
-        let decided = std::mem::take(&mut self.tasks[task.index()].decided);
-        let handed =
-            decided == Decided::Sync && self.call(host, 0, |core| core.hand(from, llc, name(task)));
+        let handed = wakes == Some(Decided::Sync)
+            && self.call(host, 0, |core| core.hand(from, llc, name(task)));
         self.tasks[task.index()].place = match handed {
             true => Place::Handed(by),
             false => Place::Llc(llc),
@@ -328,7 +328,7 @@ impl Usher {
             core.look(&query)
         });
         self.tasks[task.index()].allowed = allowed;
-        if wakes && idle.is_none() {
+        if wakes.is_some() && idle.is_none() {
             self.cut(host, task, cpu);
         }
         self.send(host, idle);
@@ -389,11 +389,9 @@ impl Usher {
         if self.waits_in(place) != Some(llc) || !host.task(task).may_run_on(cpu) {
             return None;
         }
-        if self.unequal.is_some() {
-            let demand = self.demand(host, task);
-            if !self.call(host, 0, |core| core.enough(cid, demand)) {
-                return None;
-            }
+        let demand = self.demand(host, task);
+        if !self.call(host, 0, |core| core.enough(cid, demand)) {
+            return None;
         }
         let (&(first, _), &before) = self.llc[llc.index()].tasks.first_key_value()?;
         let promised = match self.tasks[before.index()].place {
@@ -698,8 +696,8 @@ impl Policy for Usher {
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
-        if self.tasks[task.index()].decided == Decided::Claimed(cpu) {
-            self.tasks[task.index()].decided = Decided::Nothing;
+        let decided = std::mem::take(&mut self.tasks[task.index()].decided);
+        if decided == Decided::Claimed(cpu) {
             self.put_local(host, task, cpu);
         } else {
             let wakes = matches!(
@@ -709,7 +707,7 @@ impl Policy for Usher {
                     ..
                 }
             );
-            self.queue(host, task, cpu, wakes);
+            self.queue(host, task, cpu, wakes.then_some(decided));
         }
     }
 
@@ -745,7 +743,7 @@ impl Policy for Usher {
             self.rescue(host);
         }
         if let (Some(_), Some((prev, _))) = (task, prev) {
-            self.queue(host, prev, cpu, false);
+            self.queue(host, prev, cpu, None);
         }
         let task = task.or(prev.map(|(prev, _)| prev))?;
         self.tasks[task.index()].place = Place::Nowhere;
