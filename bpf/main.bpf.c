@@ -184,16 +184,18 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 }
 
-/* A task that woke and now waits for this CPU: ends the turn of who runs there, if it has run for long. */
-static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, u32 cid, u32 self, u64 vtime,
-				     u64 enq_flags)
+/* A task that woke now waits for q->from: the turn of who runs there ends, or beside it, if it has lasted. */
+static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, const struct usher_query *q,
+				     u64 vtime, u64 enq_flags)
 {
 	struct usher_turn wants = { .vtime = vtime, .weight = p->scx.weight };
+	s32 cid;
 
 	if (usher_no_preempt || !(enq_flags & SCX_ENQ_WAKEUP) || p->policy == USHER_SCHED_BATCH)
 		return;
 	wants.at_ns = scx_bpf_now();
-	if (usher_turn_cut(u, cid, self, &wants))
+	cid = usher_turn_cut(u, q, &wants);
+	if (cid >= 0)
 		scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_PREEMPT);
 }
 
@@ -201,7 +203,7 @@ static __always_inline void cut_turn(struct usher __arena *u, struct task_struct
 static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 cid,
 					   u32 self, u64 enq_flags)
 {
-	struct usher_query q = { .from = cid, .self = self };
+	struct usher_query q = { .flags = USHER_HERE, .from = cid, .self = self };
 	u64 vtime;
 
 	/* Nobody can come before it on an idle CPU; the kernel reschedules one whose local queue is filled. */
@@ -219,7 +221,7 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
 	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, vtime, enq_flags);
 	if (usher_idle_mode == USHER_IDLE_USHER)
-		cut_turn(u, p, cid, self, vtime, enq_flags);
+		cut_turn(u, p, &q, vtime, enq_flags);
 	/*
 	 * A wakeup reschedules an idle CPU by itself. Otherwise, since nobody else can take the task, the CPU is kicked
 	 * if it idles, whether or not its idle bit is set: somebody may have claimed it for a task that the kernel put elsewhere.
@@ -257,8 +259,10 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	if (known)
 		idle = usher_look(u, &q);
-	if (idle < 0)
-		cut_turn(u, p, cid, self, vtime, enq_flags);
+	if (idle < 0) {
+		q.flags = known ? 0 : USHER_HERE;
+		cut_turn(u, p, &q, vtime, enq_flags);
+	}
 	kick(u, self, idle);
 	/* An idle CPU that queues from an interrupt is woken for its later look, unless a claimer wakes it. */
 	if (usher_look_later(u, self, llc, q.allowed) && usher_test_and_clear(u, self))

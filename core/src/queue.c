@@ -170,13 +170,8 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 	env_write(u, &turn->weight, begins->weight ? begins->weight : 1);
 }
 
-/*
- * A task that slept has joined the queue of cid's LLC while nobody was idle: whether the turn on cid, where it would run, ends
- * now and not with its slice. So it does where at its end the task would go first, unless it has only begun, lest CPUs
- * do nothing but switch, and never for a task of less weight. What is read may be of two turns, and cid may be between two:
- * then a turn is cut that need not be, or one is not that should, and the task waits for the end of a slice.
- */
-USHER_FN bool usher_turn_cut(struct usher USHER_MEM *u, u32 cid, u32 self, const struct usher_turn *wants)
+/* Whether the turn on cid ends for a task that slept and waits there. */
+USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *wants)
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
@@ -185,10 +180,29 @@ USHER_FN bool usher_turn_cut(struct usher USHER_MEM *u, u32 cid, u32 self, const
 	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART))
 		return false;
 	ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[cid].llc) - wants->vtime;
-	if (ahead + (s64)usher_vtime_ran(ran_ns, weight) < usher_vtime_lead(u, weight))
-		return false;
-	env_count(u, self, USHER_EV_TURN_CUT);
-	return true;
+	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
+}
+
+/*
+ * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice, on
+ * q->from, where it would run, or else on the next CPU of the LLC, if q lets it go there. A turn ends where at its end the task
+ * would go first, unless it has only begun, lest CPUs do nothing but switch, and never for a task of less weight. Where several
+ * wake on one CPU at once, the first begins its turn there, and the others would wait for it beside a turn that has lasted.
+ * What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not be, or one is not that
+ * should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
+ */
+USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants)
+{
+	struct usher_llc USHER_MEM *l = &u->llcs[u->cids[q->from].llc];
+	u32 cid = q->from;
+
+	if (!usher_turn_ends(u, cid, wants)) {
+		cid = cid + 1 < l->first_cid + l->nr_cids ? cid + 1 : l->first_cid;
+		if (q->flags & USHER_HERE || (q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants))
+			return USHER_NONE_IDLE;
+	}
+	env_count(u, q->self, USHER_EV_TURN_CUT);
+	return cid;
 }
 
 /*

@@ -123,7 +123,7 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 	usher_stream_note(s, s->vtime);
 	usher_queue_fill(u, llc);
 	wants.vtime = s->vtime;
-	usher_stream_note(s, usher_turn_cut(u, cid, self, &wants));
+	usher_stream_note(s, usher_turn_cut(u, &q, &wants));
 	usher_stream_note(s, usher_hand(u, self, llc, 1 + s->placed));
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));

@@ -295,6 +295,7 @@ struct usher_query {
 #define USHER_IN_NODE (1u << 1)	  /* do not go on to other nodes */
 #define USHER_LOWEST (1u << 2)	  /* of usher_cpupri_find(): the lowest level in reach, however far away */
 #define USHER_UNTAKEN (1u << 3)	  /* of the same: no CPU that is being preempted */
+#define USHER_HERE (1u << 4)	  /* of usher_turn_cut(): on from only */
 
 enum usher_wake {
 	USHER_WAKE,

@@ -104,9 +104,9 @@ void USHER_EXPORT(turn_begin)(struct usher *u, u32 cid, u64 v, u64 now_ns, u32 w
 	usher_turn_begin(u, cid, &(struct usher_turn){ v, now_ns, weight });
 }
 
-bool USHER_EXPORT(turn_cut)(struct usher *u, u32 cid, u32 self, u64 v, u64 now_ns, u32 weight)
+s32 USHER_EXPORT(turn_cut)(struct usher *u, const struct usher_query *q, u64 v, u64 now_ns, u32 weight)
 {
-	return usher_turn_cut(u, cid, self, &(struct usher_turn){ v, now_ns, weight });
+	return usher_turn_cut(u, q, &(struct usher_turn){ v, now_ns, weight });
 }
 
 bool USHER_EXPORT(hand)(struct usher *u, u32 self, u32 llc, u64 task)

@@ -234,7 +234,7 @@ environments! {
     turn_begin = usher_native_turn_begin | usher_traced_turn_begin:
         (*mut Usher, u32, u64, u64, u32);
     turn_cut = usher_native_turn_cut | usher_traced_turn_cut:
-        (*mut Usher, u32, u32, u64, u64, u32) -> bool;
+        (*mut Usher, *const Query, u64, u64, u32) -> i32;
     hand = usher_native_hand | usher_traced_hand: (*mut Usher, u32, u32, u64) -> bool;
     handed = usher_native_handed | usher_traced_handed: (*mut Usher, u32) -> u64;
     promised = usher_native_promised | usher_traced_promised: (*mut Usher, u32, u64) -> bool;

@@ -432,12 +432,12 @@ impl Core {
         unsafe { (self.api.turn_begin)(self.u, cid, v.0, now_ns, weight) }
     }
 
-    /// Whether a task of this weight that slept, and joined the queue of `cid`'s LLC at `v` while nobody was idle, ends
-    /// the turn of who runs on `cid`. `waker` is the CPU that asks.
-    pub fn turn_cut(&mut self, cid: Cid, waker: Cid, v: Vtime, now_ns: u64, weight: u32) -> bool {
-        let (cid, waker) = (self.cid(cid), self.cid(waker));
-        // SAFETY: as in idle_enter().
-        unsafe { (self.api.turn_cut)(self.u, cid, waker, v.0, now_ns, weight) }
+    /// A task of this weight that slept has joined the queue of the LLC of `query.from`, at `v`, while nobody was idle: the
+    /// CPU on which a turn ends for it.
+    pub fn turn_cut(&mut self, query: &Query, v: Vtime, now_ns: u64, weight: u32) -> Option<Cid> {
+        let query = self.query(query);
+        // SAFETY: as in place().
+        some_cid(unsafe { (self.api.turn_cut)(self.u, &query, v.0, now_ns, weight) })
     }
 
     /// `waker` wakes a task and says that it is about to sleep, and the task waits in the queue of `llc`: whether it is

@@ -150,6 +150,8 @@ pub struct Query<'a> {
     pub idle_core: bool,
     /// Do not go on to other nodes. Of the node-aware calls; others do not look at it.
     pub in_node: bool,
+    /// Only on `from`. Of [`crate::Core::turn_cut`]; others do not look at it.
+    pub here: bool,
     /// Where the search starts. The node-aware calls start at their node instead.
     pub from: Cid,
     /// The CPU that searches.
@@ -164,6 +166,7 @@ impl Query<'_> {
             tiers: Tiers::ANY,
             idle_core: false,
             in_node: false,
+            here: false,
             from,
             by,
         }
@@ -173,7 +176,9 @@ impl Query<'_> {
         ffi::Query {
             allowed: self.allowed.map_or(std::ptr::null(), CidSet::as_ptr),
             tiers: self.tiers.0,
-            flags: u32::from(self.idle_core) | u32::from(self.in_node) << 1,
+            flags: u32::from(self.idle_core)
+                | u32::from(self.in_node) << 1
+                | u32::from(self.here) << 4,
             from: self.from.0,
             this: self.by.0,
         }

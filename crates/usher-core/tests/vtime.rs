@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{Core, Event, Vtime, DEFAULT_SLICE_NS};
+use usher_core::{CidSet, Core, Event, Query, Vtime, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Llc, Topology};
 
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
@@ -176,21 +176,63 @@ fn who_yields_has_no_lead() {
     assert!(!gives_way(100, 0, -SLICE, true), "it is behind");
 }
 
+/// When turns begin below.
+const BEGAN_NS: u64 = 1_000_000_000;
+
 /// Whether a task of the weight of `wants`, so far behind the clock, ends the turn of one of the weight of `runs` that began
 /// at the clock and ran for so long.
 fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
-    const BEGAN_NS: u64 = 1_000_000_000;
     let mut core = core("1n1l4c1t");
     let (cid, waker) = (Cid(2), Cid(0));
     let v = behind(&mut core, behind_ns);
     let now_ns = BEGAN_NS.wrapping_add_signed(ran_ns);
-    assert!(!core.turn_cut(cid, waker, v, now_ns, wants), "nobody runs");
+    let cut = |core: &mut Core, cid| {
+        let here = Query {
+            here: true,
+            ..Query::any(cid, waker)
+        };
+        core.turn_cut(&here, v, now_ns, wants)
+    };
+    assert_eq!(cut(&mut core, cid), None, "nobody runs");
     let runner = behind(&mut core, 0);
     core.turn_begin(cid, runner, BEGAN_NS, runs);
-    assert!(!core.turn_cut(waker, waker, v, now_ns, wants), "elsewhere");
-    let cut = core.turn_cut(cid, waker, v, now_ns, wants);
-    assert_eq!(core.statistics()[Event::TurnCut], u64::from(cut));
-    cut
+    assert_eq!(cut(&mut core, waker), None, "elsewhere");
+    let cut = cut(&mut core, cid);
+    assert!(cut.is_none_or(|at| at == cid), "{cut:?}");
+    assert_eq!(core.statistics()[Event::TurnCut], u64::from(cut.is_some()));
+    cut.is_some()
+}
+
+/// Where a turn ends for a task that slept and waits for `from`, of two LLCs of three CPUs, where turns of long
+/// standing are on `lasted`, and such that have only begun on all others.
+fn cut_at(from: u32, lasted: &[u32], allowed: Option<&CidSet>) -> Option<u32> {
+    let mut core = core("1n2l3c1t");
+    let runner = behind(&mut core, 0);
+    for cid in 0..6 {
+        let ran_ns = if lasted.contains(&cid) { SLICE } else { 0 };
+        core.turn_begin(Cid(cid), runner, BEGAN_NS - ran_ns as u64, 100);
+    }
+    let v = behind(&mut core, MOST);
+    let query = Query {
+        allowed,
+        ..Query::any(Cid(from), Cid(5))
+    };
+    core.turn_cut(&query, v, BEGAN_NS, 100).map(|cid| cid.0)
+}
+
+#[test]
+fn a_turn_ends_beside_one_that_has_only_begun() {
+    assert_eq!(cut_at(0, &[0, 1, 2], None), Some(0));
+    assert_eq!(cut_at(0, &[1, 2], None), Some(1));
+    assert_eq!(cut_at(2, &[0, 1], None), Some(0), "round its LLC");
+    assert_eq!(
+        cut_at(0, &[2, 3, 4, 5], None),
+        None,
+        "one more look, no farther"
+    );
+    let but_1: CidSet = [0, 2, 3].into_iter().map(Cid).collect();
+    assert_eq!(cut_at(0, &[1], Some(&but_1)), None, "it may not run there");
+    assert_eq!(cut_at(2, &[0], Some(&but_1)), Some(0));
 }
 
 #[test]

@@ -56,7 +56,7 @@ start_load() {
 stop_load() { rm /tmp/go; wait $load || { echo "the load failed with $?"; exit 1; }; }
 "#;
 
-const CHILDREN: &str = "family near affine 5; family wide spread 4; family again spread 4";
+const CHILDREN: &str = "family near affine 5; family wide spread 8; family again spread 8";
 
 const RULES_FILE: &str = r#"
 [[rule]]            # runs since before the scheduler began
@@ -114,7 +114,7 @@ for cpu in 1 6; do
 done
 echo "load: $(get $load)"
 stop_load
-family after spread 4
+family after spread 8
 loader_lives
 echo "online $(cat /sys/devices/system/cpu/online)"
 "#;
@@ -264,8 +264,9 @@ fn family(output: &str, kind: &str) -> (usize, [usize; 4]) {
     )
 }
 
-/// Four children that only sleep are in at least three of four LLCs, where all would be beside their parent without a
-/// hint. Not in four for certain: what else just runs in an LLC makes it fuller.
+/// Eight children that only sleep are in at least three of four LLCs, where all would be beside their parent without a
+/// hint. Not in four for certain: what else just runs in an LLC makes it fuller. With four of them that was
+/// enough to leave out another one, now and then.
 fn spread_out(output: &str, kind: &str) {
     let (_, children) = family(output, kind);
     let used = children.iter().filter(|&&n| n > 0).count();
@@ -293,7 +294,7 @@ fn children(kernel: &str) {
     for kind in ["wide", "again"] {
         spread_out(&output, kind);
     }
-    assert!(counted(step, "reasons", "hint-fork") >= 13, "{output}");
+    assert!(counted(step, "reasons", "hint-fork") >= 21, "{output}");
     assert_eq!(counted(step, "hints", "set"), 3, "{output}");
     nobody_left(step, &output);
 }

@@ -576,6 +576,7 @@ impl<'a> Pair<'a> {
             tiers: tiers(wanted),
             idle_core: wanted.idle_core,
             in_node: wanted.in_node,
+            here: false,
             from: Cid(from),
             by: Cid(by),
         };

@@ -303,7 +303,11 @@ impl Usher {
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
             } else if wakes.is_some() {
-                self.cut(host, task, cpu);
+                let here = Query {
+                    here: true,
+                    ..Query::any(cid, from)
+                };
+                self.cut(host, task, &here);
             }
             return;
         }
@@ -327,22 +331,20 @@ impl Usher {
             core.queue_fill(llc);
             core.look(&query)
         });
-        self.tasks[task.index()].allowed = allowed;
         if wakes.is_some() && idle.is_none() {
-            self.cut(host, task, cpu);
+            self.cut(host, task, &query);
         }
+        self.tasks[task.index()].allowed = allowed;
         self.send(host, idle);
         self.rescue(host);
     }
 
-    /// A task that woke waits for `cpu`: ends the turn of who runs there, if it ran for long.
-    fn cut(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
-        let (cid, by) = (self.cid(cpu), self.cid(host.this_cpu()));
+    /// A task that woke waits for `query.from`: the turn of who runs there ends, or beside it, if it has lasted.
+    fn cut(&mut self, host: &mut Host, task: TaskId, query: &Query) {
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         let now = host.now();
-        if self.call(host, 0, |core| core.turn_cut(cid, by, vtime, now, weight)) {
-            host.resched(cpu);
-        }
+        let cut = self.call(host, 0, |core| core.turn_cut(query, vtime, now, weight));
+        self.send(host, cut);
     }
 
     /// Gives a task to a claimed CPU.
@@ -352,7 +354,7 @@ impl Usher {
         host.resched(cpu);
     }
 
-    /// Makes a claimed CPU look into the queues.
+    /// Makes a CPU look into the queues: one that was claimed, or whose turn ends.
     fn send(&mut self, host: &mut Host, cid: Option<Cid>) {
         if let Some(cid) = cid {
             host.resched(self.cpus[cid.index()]);
