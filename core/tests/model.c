@@ -8,6 +8,7 @@
 #include "model.h"
 #include "duties.h"
 #include "levels.h"
+#include "misfits.h"
 #include "scenarios.h"
 
 #define MODEL_PASTE_(prefix, name) usher_##prefix##_##name
@@ -106,10 +107,12 @@ static __attribute__((noipa)) u64 model_access(u32 step, u64 *place, u64 value)
 }
 
 /* Two LLCs of two cids each at most, without siblings: enough for every pair of sides that a protocol has. */
-static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes, u32 cpupri)
+static void model_build(struct model_world *world, const struct model_scenario *scenario)
 {
 	static const u32 cids[MODEL_CIDS] = { 0, 1, 2, 3 }, halves[MODEL_CIDS] = { 0, 0, 1, 1 };
-	static const u32 zeros[MODEL_CIDS], capacity[MODEL_CIDS] = { 1024, 1024, 1024, 1024 };
+	static const u32 zeros[MODEL_CIDS];
+	u32 nr_llcs = scenario->nr_llcs, nr_nodes = scenario->nr_nodes, c;
+	u32 capacity[MODEL_CIDS], tier[MODEL_CIDS];
 	const u32 *llcs = nr_llcs == 1 ? zeros : halves;
 	static const u32 distance[4] = { 10, 20, 20, 10 };
 	struct usher_spec spec = {
@@ -121,24 +124,28 @@ static void model_build(struct model_world *world, u32 nr_llcs, u32 nr_nodes, u3
 		.granularity = USHER_SHARD,
 		.slice_ns = 1000000,
 		.core_probes = 4,
-		.cpupri = cpupri,
+		.cpupri = scenario->cpupri,
 		.cpu = cids,
 		.core = cids,
 		.shard = llcs,
 		.llc = llcs,
 		.node = nr_nodes == 1 ? zeros : llcs,
 		.capacity = capacity,
-		.tier = zeros,
+		.tier = tier,
 		.node_id = cids,
 		.distance = nr_nodes == 1 ? distance + 3 : distance,
 	};
 
+	for (c = 0; c < MODEL_CIDS; c++) {
+		tier[c] = scenario->weak >> c & 1;
+		capacity[c] = tier[c] ? 512 : 1024;
+	}
 	if (usher_bytes(&spec) > sizeof(world->tables))
 		__builtin_trap(); /* a longer struct needs a larger MODEL_TABLE_WORDS */
 	usher_build(&spec, world->tables);
 	world->host.queued = world->queued;
 	((struct usher *)world->tables)->host = &world->host;
-	world->cpupri = cpupri;
+	world->cpupri = scenario->cpupri;
 }
 
 static void model_enter(struct model_world *world, bool direct)
@@ -169,7 +176,7 @@ void MODEL_EXPORT(model_setup)(const struct model_scenario *scenario, struct mod
 {
 	u32 c;
 
-	model_build(world, scenario->nr_llcs, scenario->nr_nodes, scenario->cpupri);
+	model_build(world, scenario);
 	model_enter(world, true);
 	scenario->setup(model.u);
 	for (c = 0; c < MODEL_CIDS; c++)
@@ -205,7 +212,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	u64 *start = (u64 *)world;
 	u32 n = 0, i;
 
-	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS)
+	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS + 1)
 		__builtin_trap();
 	for (i = 0; i < u->nr_shards; i++)
 		cells[n++] = u->shards[i].word - start;
@@ -221,6 +228,8 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 		cells[n++] = &world->local[i] - start;
 		cells[n++] = &world->kicked[i] - start;
 	}
+	if (u->asymmetric)
+		cells[n++] = u->misfits - start;
 	return world->cpupri ? n + model_level_cells(u, cells + n, start) : n;
 }
 

@@ -75,6 +75,7 @@ struct model_scenario {
 	void (*actor)(struct usher *u, u32 index);
 	const char *(*verdict)(struct usher *u, const struct model_outcome *outcomes);
 	u32 cpupri; /* with the CPU priority map */
+	u32 weak; /* a bit per cid: it has half the capacity of the others */
 };
 
 static const struct model_scenario model_scenarios[];

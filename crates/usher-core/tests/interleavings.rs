@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every order in which the core's protocols can run, scenario by scenario. The scenarios and their
-//! properties are in `core/tests/scenarios.h` and `levels.h`. The last four are too large for every order: of those, every order in
+//! properties are in `core/tests/scenarios.h`, `levels.h` and `misfits.h`. The last four are too large for every order: of those, every order in
 //! which actors are interrupted four or five times at most (but for as long as you like); with more
 //! time, `--example check --bound 7` and so on.
 
@@ -134,6 +134,12 @@ fn pinned_against_rise() {
 #[test]
 fn pinned_in_turn() {
     check("pinned_in_turn", 100_000_000);
+}
+
+// Goal: a heavy task on a weak CPU is not forgotten while strong CPUs go idle, and one that is light now is called once at most.
+#[test]
+fn misfit_against_call() {
+    check("misfit_against_call", 1_000_000);
 }
 
 // Goal: enqueue then look, mark idle then look, and a third CPU that hides the queue for a moment.

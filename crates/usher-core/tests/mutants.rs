@@ -53,6 +53,7 @@ struct Mutant {
 
 /// The scenarios that mutants go through; the order is that of the search for a failure, those with most states last.
 const SCENARIOS: &[&str] = &[
+    "misfit_against_call",
     "claim_against_claim",
     "claim_against_idle_again",
     "take_against_look",
@@ -80,6 +81,34 @@ const BOUNDED: &[(&str, u8)] = &[
 ];
 
 const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "misfit-mark-plain",
+        breaks: "who marks its CPU leaves the marks of others as they are",
+        file: "fit.c",
+        was: "\tenv_fetch_or(u, word, bit);\n\tenv_count(u, self, USHER_EV_MISFIT_WAITS);\n",
+        is: "\tenv_write(u, word, env_read(u, word) | bit);\n",
+    },
+    Mutant {
+        name: "misfit-unmark-plain",
+        breaks: "who takes its mark back leaves the marks of others as they are",
+        file: "fit.c",
+        was: "\t\tenv_fetch_and(u, word, ~bit);\n\t\treturn;\n",
+        is: "\t\tenv_write(u, word, env_read(u, word) & ~bit);\n\t\treturn;\n",
+    },
+    Mutant {
+        name: "misfit-call-unchecked",
+        breaks: "one CPU calls for a task",
+        file: "fit.c",
+        was: "\t\t\tif (!(env_fetch_and(u, &u->misfits[w], ~bit) & bit))\n\t\t\t\tcontinue;\n",
+        is: "\t\t\tenv_fetch_and(u, &u->misfits[w], ~bit);\n",
+    },
+    Mutant {
+        name: "misfit-unmarked",
+        breaks: "a heavy task that finds nobody is marked",
+        file: "fit.c",
+        was: "\tenv_fetch_or(u, word, bit);\n\tenv_count(u, self, USHER_EV_MISFIT_WAITS);\n",
+        is: "\tenv_count(u, self, USHER_EV_MISFIT_WAITS);\n",
+    },
     Mutant {
         name: "claim-unchecked",
         breaks: "who clears a bit owns the CPU only if it was set",
