@@ -86,7 +86,7 @@ fn page_in(folder: &Path, cache: &str) -> (String, Outcome) {
     let plan = Plan::new(experiment, table, Length::Quick, None, 1, folder);
     let plans = [plan.unwrap_or_else(|e| panic!("{e}"))];
     let results = Results::new(Cache::temporary(&format!("reproduce-page-{cache}")), "p");
-    let runs = run::run(&plans, &results, None, &AtomicBool::new(false), || ()).expect("it runs");
+    let runs = run::run(&plans, &results, None, &AtomicBool::new(false), |_| ()).expect("it runs");
     let outcome = Outcome::new("quick", &plans, &runs);
     (html::page(&outcome, HOSTILE), outcome)
 }

@@ -65,7 +65,7 @@ fn a_sixth_table_without_code_and_with_interruptions() {
     assert_eq!(all, 2 * 3 * 3, "two rows, three cells each, three seeds");
     let go = AtomicBool::new(false);
     let count = AtomicUsize::new(0);
-    let done = || {
+    let done = |_| {
         count.fetch_add(1, Ordering::Relaxed);
     };
     let whole = run::run(&plans, &results("whole").1, Some(2), &go, done);
@@ -74,7 +74,7 @@ fn a_sixth_table_without_code_and_with_interruptions() {
 
     let (cache, kept) = results("interrupted");
     let stop = AtomicBool::new(false);
-    let stopping = || {
+    let stopping = |_| {
         if count.fetch_add(1, Ordering::Relaxed) == 4 {
             stop.store(true, Ordering::Relaxed);
         }
@@ -87,7 +87,7 @@ fn a_sixth_table_without_code_and_with_interruptions() {
         json.contains("\"partial\": true") && table.contains("interrupted"),
         "{table}"
     );
-    let rest = run::run(&plans, &kept, Some(1), &go, || ()).expect("it goes on");
+    let rest = run::run(&plans, &kept, Some(1), &go, |_| ()).expect("it goes on");
     assert_eq!(
         text(&plans, &rest),
         whole,
@@ -111,7 +111,7 @@ fn a_sixth_table_without_code_and_with_interruptions() {
         let altered = kept.replace("\"elapsed_ns\":", "\"elapsed_ns\":1");
         std::fs::write(&file, altered).expect("written");
     }
-    let altered = run::run(&plans, &kept, None, &go, || ()).expect("it reads");
+    let altered = run::run(&plans, &kept, None, &go, |_| ()).expect("it reads");
     assert_ne!(text(&plans, &altered).0, whole.0, "kept runs are run again");
 }
 
@@ -133,7 +133,7 @@ fn the_inverse_metric_is_inverted() {
     let (_folder, toml) = example();
     let plans = plans(toml.to_str().expect("UTF-8"), None).expect("a plan");
     let (_, kept) = results("inverse");
-    let runs = run::run(&plans, &kept, None, &AtomicBool::new(false), || ()).expect("it runs");
+    let runs = run::run(&plans, &kept, None, &AtomicBool::new(false), |_| ()).expect("it runs");
     let outcome = Outcome::new("quick", &plans, &runs);
     let seen = Cell::new(0);
     for row in &outcome.proposals[0].rows_detail {
@@ -291,7 +291,7 @@ fn metrics_must_exist() {
     std::fs::write(&toml, text).expect("written");
     let plans = plans(toml.to_str().expect("UTF-8"), None).expect("a plan");
     let (_, kept) = results("metrics");
-    let error = run::run(&plans, &kept, None, &AtomicBool::new(false), || ()).unwrap_err();
+    let error = run::run(&plans, &kept, None, &AtomicBool::new(false), |_| ()).unwrap_err();
     let error = error.to_string();
     assert!(
         error.contains("`elapsd_ns`: no such metric of workload hackbench; nearest: elapsed_ns"),

@@ -6,13 +6,22 @@ use std::io::{self, IsTerminal as _};
 use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar for so many runs on stderr, with the time left; hidden where stderr is no terminal.
+/// A bar for so many runs on stderr, with the time left, guessed from their number; hidden where stderr is no terminal.
 pub fn progress(total: u64) -> ProgressBar {
+    bar(total, "{bar:30} {pos}/{len} runs, {eta} left")
+}
+
+/// The same for runs that take very different times: its message is the time left.
+pub fn progress_told(total: u64) -> ProgressBar {
+    bar(total, "{bar:30} {pos}/{len} runs{msg}")
+}
+
+fn bar(total: u64, template: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left");
+    let style = ProgressStyle::with_template(template);
     bar.with_style(style.expect("a fixed template"))
 }
 

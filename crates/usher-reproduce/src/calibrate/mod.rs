@@ -267,7 +267,7 @@ impl Bench<'_> {
         for cell in plans.iter_mut().flat_map(|plan| &mut plan.cells) {
             cell.case = self.fit.with(&cell.case, value)?;
         }
-        let runs = run::run(&plans, self.results, self.jobs, self.stop, || ())?;
+        let runs = run::run(&plans, self.results, self.jobs, self.stop, |_| ())?;
         let mut values = Vec::new();
         for (plan, runs) in plans.iter().zip(&runs) {
             let row = &plan.rows[0];

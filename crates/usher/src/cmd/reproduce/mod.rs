@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use clap::ValueEnum;
+use indicatif::HumanDuration;
 use usher_reproduce::{html, plan, run, shipped, show, Length, Outcome, Plan, Results};
 
 use crate::exit::{Code, Failure};
@@ -111,9 +112,13 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         plans.push(plan?);
     }
     let results = Results::open()?;
-    let bar = out::progress(run::total(&plans));
+    let bar = out::progress_told(run::total(&plans));
     let jobs = args.jobs.map(|jobs| jobs as usize);
-    let runs = run::run(&plans, &results, jobs, interrupt::flag(), || bar.inc(1));
+    let done = |left| {
+        bar.set_message(format!(", {} left", HumanDuration(left)));
+        bar.inc(1);
+    };
+    let runs = run::run(&plans, &results, jobs, interrupt::flag(), done);
     bar.finish_and_clear();
     let outcome = Outcome::new(name, &plans, &runs?);
     let mut stdout = anstream::stdout().lock();
