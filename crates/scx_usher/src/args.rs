@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
-use usher_core::Granularity;
+use usher_core::{Granularity, TierOrder};
 
 /// usher: puts tasks on the right CPU.
 ///
@@ -43,6 +43,11 @@ pub struct Args {
     /// Take all CPUs for equally strong, whatever the kernel says of their capacity.
     #[arg(long)]
     pub no_capacity: bool,
+
+    /// Where CPUs differ in capacity, which of those that are enough for a task come first: `strongest-first` for speed,
+    /// `weakest-first` to let the strong ones sleep.
+    #[arg(long, value_name = "ORDER", default_value_t = TierOrder::StrongestFirst, conflicts_with = "no_capacity")]
+    pub tiers: TierOrder,
 
     /// Preempt nobody: an urgent task that wakes while nobody is idle waits in a queue like others.
     #[arg(long)]

@@ -62,6 +62,7 @@ impl Machine {
                 slice_ns: args.slice_us * 1000,
                 cpupri: !args.no_preempt,
                 capacity: !args.no_capacity,
+                tier_order: args.tiers,
                 ..Settings::default()
             },
         })

@@ -23,12 +23,14 @@ const SHAPE: &str = "1n2l2c1t";
 const LIMIT_S: u64 = 120;
 
 /// The steps: the test's name, the script, and the options of usher, if it runs under it.
-const STEPS: [(&str, &str, Option<&[&str]>); 8] = [
+const STEPS: [(&str, &str, Option<&[&str]>); 10] = [
     ("weaken", WEAKEN, None),
     ("misfit", MISFIT, Some(&[])),
     ("called", CALLED, Some(&[])),
     ("crowded", CROWDED, Some(&[])),
     ("ignored", CROWDED, Some(&["--no-capacity"])),
+    ("strongest", BORN, Some(&[])),
+    ("weakest", BORN, Some(&["--tiers", "weakest-first"])),
     ("clamped", CLAMPED, Some(&[])),
     ("offline", OFFLINE, Some(&[])),
     ("online", ONLINE, Some(&[])),
@@ -76,6 +78,12 @@ sleep 1
 stress-ng --cpu 6 --cpu-load 15 --pipe 1 --fork 1 -t 5 >/dev/null 2>&1
 kill $pids
 echo done";
+
+// Each of these is a task of its own, and nothing is known of it but that every CPU is enough.
+const BORN: &str = "
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    echo \"born on $(cut -d' ' -f39 /proc/self/stat)\"
+done";
 
 // Control groups set the kernel's clamps. A task that hardly works stays where it was born until it is boosted, and one that
 // never sleeps stays on a weak CPU as long as it is capped. `places` says where a task is, ten times in two seconds.
@@ -225,6 +233,22 @@ fn no_capacity_is_asked_for() {
     assert!(stats.get("capacities").is_none(), "{context}");
 }
 
+/// How often a step's script said that a task is on one of these CPUs.
+fn places(context: &str, who: &str, cpus: [u32; 2]) -> usize {
+    let on = |cpu| context.matches(&format!("{who} on {cpu}\n")).count();
+    cpus.map(on).iter().sum()
+}
+
+// Goal: --tiers says which CPUs come first, and the strong ones do unless it is given. Method: where twenty newborn tasks
+// ran, of which some may find their CPU taken for a moment. Catches: an option that does not get into the kernel.
+#[test]
+fn the_order_of_tiers_is_asked_for() {
+    for (name, first) in [("strongest", [0, 1]), ("weakest", [2, 3])] {
+        let (_, context) = step(name);
+        assert!(places(&context, "born", first) >= 15, "{name}: {context}");
+    }
+}
+
 // Goal: the kernel's clamps count. Method: a task that never sleeps, while and after its group is content with 30 % of the strongest
 // CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. The script's own commands may hold
 // the right CPU for a moment, so of ten looks at a task that wakes fifty times a second two may find it elsewhere. Catches: clamps that
@@ -232,14 +256,10 @@ fn no_capacity_is_asked_for() {
 #[test]
 fn clamps_are_respected() {
     let (_, context) = step("clamped");
-    let places = |who: &str, cpus: [u32; 2]| {
-        let there = cpus.map(|cpu| context.matches(&format!("{who} on {cpu}\n")).count());
-        there.iter().sum::<usize>()
-    };
-    assert_eq!(places("capped", [2, 3]), 10, "{context}");
+    assert_eq!(places(&context, "capped", [2, 3]), 10, "{context}");
     assert!(context.contains("moved up"), "{context}");
-    assert!(places("light", [2, 3]) >= 8, "{context}");
-    assert!(places("boosted", [0, 1]) >= 8, "{context}");
+    assert!(places(&context, "light", [2, 3]) >= 8, "{context}");
+    assert!(places(&context, "boosted", [0, 1]) >= 8, "{context}");
 }
 
 // Goal: a strong CPU that goes is asked for no more, and is when it is back. Method: a heavy task's way up, with CPU 1 taken from
