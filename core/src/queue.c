@@ -184,21 +184,23 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 }
 
 /*
- * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice, on
- * q->from, where it would run, or else on the next CPU of the LLC, if q lets it go there. A turn ends where at its end the task
- * would go first, unless it has only begun, lest CPUs do nothing but switch, and never for a task of less weight. Where several
- * wake on one CPU at once, the first begins its turn there, and the others would wait for it beside a turn that has lasted.
- * What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not be, or one is not that
- * should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
+ * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice. That
+ * on q->from, where it would run; or else, where as many wait as the LLC has CPUs, that on the next of them, if q lets it go there: of
+ * several that wake on one CPU at once the first begins its turn there, and the others would wait for it beside one that has
+ * lasted. A turn ends where at its end the task would go first, unless it has only begun, lest CPUs do nothing but switch, and
+ * never for a task of less weight. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not
+ * be, or one is not that should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
  */
 USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants)
 {
-	struct usher_llc USHER_MEM *l = &u->llcs[u->cids[q->from].llc];
-	u32 cid = q->from;
+	u32 llc = u->cids[q->from].llc, cid = q->from;
+	struct usher_llc USHER_MEM *l = &u->llcs[llc];
 
 	if (!usher_turn_ends(u, cid, wants)) {
+		if (q->flags & USHER_HERE || env_queued(u, llc) < l->nr_cids)
+			return USHER_NONE_IDLE;
 		cid = cid + 1 < l->first_cid + l->nr_cids ? cid + 1 : l->first_cid;
-		if (q->flags & USHER_HERE || (q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants))
+		if ((q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants))
 			return USHER_NONE_IDLE;
 	}
 	env_count(u, q->self, USHER_EV_TURN_CUT);

@@ -271,7 +271,7 @@ struct usher {
 	u32 tiers;     /* bit t: there are CPUs of tier t, */
 	u32 top_tiers; /* ... and none is greater than they are */
 	u32 tier_capacity[USHER_MAX_TIERS]; /* the least of each */
-	u32 light_need; /* a task that needs no more is light: usher_order_for() */
+	u32 light_need; /* a task that needs no more is light: usher_light() */
 };
 
 /* Every decision asks, and machines of equal CPUs pay for nothing else: on a line that it reads anyway. */

@@ -204,9 +204,10 @@ fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
 }
 
 /// Where a turn ends for a task that slept and waits for `from`, of two LLCs of three CPUs, where turns of long
-/// standing are on `lasted`, and such that have only begun on all others.
-fn cut_at(from: u32, lasted: &[u32], allowed: Option<&CidSet>) -> Option<u32> {
+/// standing are on `lasted`, and such that have only begun on all others, and so many wait with it.
+fn cut_at(from: u32, lasted: &[u32], waiting: u64, allowed: Option<&CidSet>) -> Option<u32> {
     let mut core = core("1n2l3c1t");
+    core.set_queued(Llc(0), waiting);
     let runner = behind(&mut core, 0);
     for cid in 0..6 {
         let ran_ns = if lasted.contains(&cid) { SLICE } else { 0 };
@@ -222,17 +223,26 @@ fn cut_at(from: u32, lasted: &[u32], allowed: Option<&CidSet>) -> Option<u32> {
 
 #[test]
 fn a_turn_ends_beside_one_that_has_only_begun() {
-    assert_eq!(cut_at(0, &[0, 1, 2], None), Some(0));
-    assert_eq!(cut_at(0, &[1, 2], None), Some(1));
-    assert_eq!(cut_at(2, &[0, 1], None), Some(0), "round its LLC");
+    assert_eq!(cut_at(0, &[0, 1, 2], 3, None), Some(0));
+    assert_eq!(cut_at(0, &[1, 2], 3, None), Some(1));
     assert_eq!(
-        cut_at(0, &[2, 3, 4, 5], None),
+        cut_at(0, &[1, 2], 2, None),
+        None,
+        "fewer wait than there are CPUs"
+    );
+    assert_eq!(cut_at(2, &[0, 1], 4, None), Some(0), "round its LLC");
+    assert_eq!(
+        cut_at(0, &[2, 3, 4, 5], 3, None),
         None,
         "one more look, no farther"
     );
     let but_1: CidSet = [0, 2, 3].into_iter().map(Cid).collect();
-    assert_eq!(cut_at(0, &[1], Some(&but_1)), None, "it may not run there");
-    assert_eq!(cut_at(2, &[0], Some(&but_1)), Some(0));
+    assert_eq!(
+        cut_at(0, &[1], 3, Some(&but_1)),
+        None,
+        "it may not run there"
+    );
+    assert_eq!(cut_at(2, &[0], 3, Some(&but_1)), Some(0));
 }
 
 #[test]

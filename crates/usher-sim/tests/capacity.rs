@@ -318,6 +318,8 @@ fn equal_cpus_lose_nothing() {
         ("sysbench-cpu", "threads=5"),
         ("hackbench", ""),
         ("cyclictest", ""),
+        ("rt-app-light", ""),
+        ("rt-app-heavy-light", ""),
     ] {
         let value = |policy| headline("2a15", workload, set, policy);
         let ratio = value("usher") / value("cfs-3.9");
