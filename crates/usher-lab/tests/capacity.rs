@@ -235,8 +235,7 @@ fn usher_schedules_on_arm64() {
 }
 
 // Goal: a heavy task born on a weak CPU is on a strong one within 100 ms of guest time. Method: five tasks free to go at
-// their birth, and five after 200 ms of work; the middle one of each, since a CPU of the guest can stand still for its
-// quota, and none may stay. Catches: a scheduler that finds the task only when it sleeps, or that must see it for long to
+// their birth, and five after 200 ms of work; each of them. Catches: a scheduler that finds the task only when it sleeps, or that must see it for long to
 // take it for heavy.
 #[test]
 #[ignore = "needs an emulator and compilers for arm64; make capacity"]
@@ -244,10 +243,10 @@ fn heavy_tasks_move_up_within_100_ms() {
     let (found, context) = misfit("misfit_usher");
     for kind in ["born_heavy", "known_heavy"] {
         assert_eq!(found[kind]["never"], 0, "{kind}: {context}");
-        let median_ms = milliseconds(&found[kind]["median_ns"]);
+        let longest_ms = milliseconds(&found[kind]["longest_ns"]);
         assert!(
-            median_ms.is_some_and(|ms| ms <= 100),
-            "{kind}: {median_ms:?} ms: {context}"
+            longest_ms.is_some_and(|ms| ms <= 100),
+            "{kind}: {longest_ms:?} ms: {context}"
         );
     }
 }
