@@ -175,6 +175,9 @@ USHER_FN u32 usher_periods(u64 ns)
 /* A CPU on which nobody has run for so many periods is vacant: unless it runs seldom, no task will come back to it. */
 #define USHER_VACANT 128
 
+/* One on which nobody has run for so many is calm: who runs there now and then does not come at once. */
+#define USHER_CALM 32
+
 /* For how many periods, up to that, nobody has run on cid. */
 USHER_FN u32 usher_idle_for(struct usher USHER_MEM *u, u32 cid, u32 at)
 {

@@ -94,7 +94,7 @@ USHER_FN s32 usher_vacant_in_shard(struct usher USHER_MEM *u, struct usher_searc
 		u32 cid = shard->base + env_lowest(idle), idle_for = usher_idle_for(u, cid, v->at);
 
 		if (idle_for < USHER_VACANT) {
-			if (v->longest < 0 || idle_for > v->idle_for) {
+			if (v->longest < 0 || (v->idle_for < USHER_CALM && idle_for > v->idle_for)) {
 				v->longest = cid;
 				v->idle_for = idle_for;
 			}
@@ -109,7 +109,7 @@ USHER_FN s32 usher_vacant_in_shard(struct usher USHER_MEM *u, struct usher_searc
 
 /*
  * A CPU of the node for a light task, claimed: a vacant one, of the weakest of these tiers that has one, and with its core if
- * s->core; if that does not matter and none is vacant, the one that has been idle for longest. Looks into as many shards of a tier
+ * s->core; if that does not matter and none is vacant, the first that is calm, or else the one that has been idle for longest. Looks into as many shards of a tier
  * as a search for cores.
  */
 USHER_COLD s32 usher_search_vacant(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 at)

@@ -751,11 +751,18 @@ const RULES: &[Mutant] = &[
         is: "\t\tu32 tier = t, shard = from->shard;\n",
     },
     Mutant {
+        name: "calm-forgotten",
+        breaks: "... else to the first CPU that is calm, a weak one first",
+        file: "fit.c",
+        was: "(v->idle_for < USHER_CALM && idle_for > v->idle_for)) {\n",
+        is: "idle_for > v->idle_for) {\n",
+    },
+    Mutant {
         name: "longest-forgotten",
         breaks: "... else to the CPU that has been idle for longest",
         file: "fit.c",
-        was: "\t\t\tif (v->longest < 0 || idle_for > v->idle_for) {\n",
-        is: "\t\t\tif (v->longest < 0) {\n",
+        was: "(v->idle_for < USHER_CALM && idle_for > v->idle_for)) {\n",
+        is: "0) {\n",
     },
     Mutant {
         name: "light-leaves-prev",

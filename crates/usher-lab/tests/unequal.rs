@@ -86,9 +86,17 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done";
 
 // Control groups set the kernel's clamps. A task that hardly works stays where it was born until it is boosted, and one that
-// never sleeps stays on a weak CPU as long as it is capped. `places` says where a task is, ten times in two seconds.
+// never sleeps stays on a weak CPU as long as it is capped. The light one's parent wakes a hundred times a second, and goes
+// out of its way, and to look at a task forks nobody: who finds its CPU taken may go to a strong one. `places` says where a task is,
+// ten times in two seconds.
 const CLAMPED: &str = "
-places() { n=0; while [ $n -lt 10 ]; do echo \"$1 on $(cpu_of $2)\"; n=$((n + 1)); sleep 0.2; done; }
+places() {
+    who=$1; task=$2; n=0
+    while [ $n -lt 10 ]; do
+        read -r stat < /proc/$task/stat; set -- $stat; echo \"$who on ${39}\"
+        n=$((n + 1)); sleep 0.2
+    done
+}
 mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
 echo +cpu > /tmp/groups/cgroup.subtree_control
 mkdir /tmp/groups/boosted /tmp/groups/capped
@@ -101,8 +109,9 @@ sleep 1; places capped $heavy
 echo $heavy > /tmp/groups/cgroup.procs
 wait_at_most $heavy 1; echo 'moved up'
 kill $heavy
-taskset -c 2 cyclictest -q --policy other -i 20000 -D 60 >/dev/null & main=$!
+taskset -c 2 cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
 sleep 1; light=$(ls /proc/$main/task | tail -1)
+taskset -p 1 $main >/dev/null
 taskset -p f $light >/dev/null
 sleep 1; places light $light
 echo $light > /tmp/groups/boosted/cgroup.procs
@@ -251,7 +260,7 @@ fn the_order_of_tiers_is_asked_for() {
 
 // Goal: the kernel's clamps count. Method: a task that never sleeps, while and after its group is content with 30 % of the strongest
 // CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. The script's own commands may hold
-// the right CPU for a moment, so of ten looks at a task that wakes fifty times a second two may find it elsewhere. Catches: clamps that
+// the right CPU for a moment, so of ten looks at a task that wakes ten times a second two may find it elsewhere. Catches: clamps that
 // are not read, or taken for one another.
 #[test]
 fn clamps_are_respected() {
