@@ -78,7 +78,7 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 /* A search for a CPU that nobody comes back to. */
 struct usher_vacancy {
 	u32 at;	      /* now, in usher_periods() */
-	s32 longest;  /* who has been idle for longest of those that are not vacant, or USHER_NONE_IDLE, */
+	s32 longest;  /* of those that are not vacant the first that is calm, or else who idles for longest; or USHER_NONE_IDLE, */
 	u32 idle_for; /* ... and for how long: at most USHER_VACANT */
 };
 
@@ -109,8 +109,8 @@ USHER_FN s32 usher_vacant_in_shard(struct usher USHER_MEM *u, struct usher_searc
 
 /*
  * A CPU of the node for a light task, claimed: a vacant one, of the weakest of these tiers that has one, and with its core if
- * s->core; if that does not matter and none is vacant, the first that is calm, or else the one that has been idle for longest. Looks into as many shards of a tier
- * as a search for cores.
+ * s->core; if that does not matter and none is vacant, the first that is calm, or else the one that has been idle for longest.
+ * Looks into as many shards of a tier as a search for cores.
  */
 USHER_COLD s32 usher_search_vacant(struct usher USHER_MEM *u, struct usher_search *s, u32 tiers, u32 at)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every order in which the core's protocols can run, scenario by scenario. The scenarios and their
-//! properties are in `core/tests/scenarios.h`, `levels.h` and `misfits.h`. The last four are too large for every order: of those, every order in
-//! which actors are interrupted four or five times at most (but for as long as you like); with more
-//! time, `--example check --bound 7` and so on.
+//! properties are in `core/tests/scenarios.h`, `levels.h` and `misfits.h`. The last four are too large for every order: of
+//! those, every order in which actors are interrupted four or five times at most (but for as long as you like); with
+//! more time, `--example check --bound 7` and so on.
 
 use usher_core::model::Build;
 
