@@ -71,11 +71,27 @@ for turn in 1 2 3; do
     kill $second $third
 done";
 
-// Five that never sleep, on four CPUs, and others that do less: somebody always waits in both queues.
+/// Functions for scripts: two control groups, one whose tasks no weak CPU is enough for, and one for whose tasks each is.
+const GROUPS: &str = "
+groups() {
+    mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
+    echo +cpu > /tmp/groups/cgroup.subtree_control
+    mkdir -p /tmp/groups/boosted /tmp/groups/capped
+    echo 90 > /tmp/groups/boosted/cpu.uclamp.min
+    echo 30 > /tmp/groups/capped/cpu.uclamp.max
+}
+";
+
+// Four that never sleep and may run on the weak CPUs only, so two of them always wait. Weak CPUs are enough for two, and never for
+// the others, and which comes first in the queue changes from slice to slice. Beside them some for whom there are strong ones.
 const CROWDED: &str = "
-for n in 1 2 3 4 5; do burn 0-3; pids=\"$pids $!\"; done
-sleep 1
-stress-ng --cpu 6 --cpu-load 15 --pipe 1 --fork 1 -t 5 >/dev/null 2>&1
+groups
+for n in 1 2; do
+    burn 2,3; pids=\"$pids $!\"; echo $! > /tmp/groups/capped/cgroup.procs
+    burn 2,3; pids=\"$pids $!\"; echo $! > /tmp/groups/boosted/cgroup.procs
+    burn 0-3; pids=\"$pids $!\"
+done
+sleep 5
 kill $pids
 echo done";
 
@@ -85,37 +101,33 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     echo \"born on $(cut -d' ' -f39 /proc/self/stat)\"
 done";
 
-// Control groups set the kernel's clamps. A task that hardly works stays where it was born until it is boosted, and one that
-// never sleeps stays on a weak CPU as long as it is capped. The light one's parent wakes a hundred times a second, and goes
-// out of its way, and to look at a task forks nobody: who finds its CPU taken may go to a strong one. `places` says where a task is,
-// ten times in two seconds.
+// Control groups set the kernel's clamps. A task that hardly works stays where it is until it is boosted, and one that never
+// sleeps stays on a weak CPU as long as it is capped. Each look is a trial of its own, a quarter of a second after the task was
+// let go from CPU 2: a kernel thread that takes that CPU for a moment then spoils one look, and not all that follow, for who has
+// gone to a strong CPU has no reason to come back. Everything else of the script is kept on CPU 0, out of their way.
 const CLAMPED: &str = "
-places() {
-    who=$1; task=$2; n=0
+looks() {
+    n=0
     while [ $n -lt 10 ]; do
-        read -r stat < /proc/$task/stat; set -- $stat; echo \"$who on ${39}\"
-        n=$((n + 1)); sleep 0.2
+        taskset -p 4 $2 >/dev/null; sleep 0.3
+        taskset -p f $2 >/dev/null; sleep 0.25
+        echo \"$1 on $(cpu_of $2)\"
+        n=$((n + 1))
     done
 }
-mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
-echo +cpu > /tmp/groups/cgroup.subtree_control
-mkdir /tmp/groups/boosted /tmp/groups/capped
-echo 90 > /tmp/groups/boosted/cpu.uclamp.min
-echo 30 > /tmp/groups/capped/cpu.uclamp.max
+groups
+taskset -p 1 $$ >/dev/null
 burn 2; heavy=$!
 echo $heavy > /tmp/groups/capped/cgroup.procs
-sleep 1; taskset -p f $heavy >/dev/null
-sleep 1; places capped $heavy
+sleep 1; looks capped $heavy
 echo $heavy > /tmp/groups/cgroup.procs
 wait_at_most $heavy 1; echo 'moved up'
 kill $heavy
-taskset -c 2 cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
+cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
 sleep 1; light=$(ls /proc/$main/task | tail -1)
-taskset -p 1 $main >/dev/null
-taskset -p f $light >/dev/null
-sleep 1; places light $light
+looks light $light
 echo $light > /tmp/groups/boosted/cgroup.procs
-sleep 1; places boosted $light
+looks boosted $light
 kill $main";
 
 // The second strong CPU goes, so a task that never sleeps has only CPU 0 to go to. The folders above hide the kernel's own.
@@ -153,7 +165,7 @@ fn boot() -> Steps {
                 let options: Vec<String> = options.map(|option| option.to_string()).collect();
                 scheduler.add_options(&options);
             }
-            let script = format!("{SHELL}{HOGS}{script}");
+            let script = format!("{SHELL}{HOGS}{GROUPS}{script}");
             (scheduler, vec!["sh".into(), "-c".into(), script])
         })
         .collect();
@@ -259,9 +271,8 @@ fn the_order_of_tiers_is_asked_for() {
 }
 
 // Goal: the kernel's clamps count. Method: a task that never sleeps, while and after its group is content with 30 % of the strongest
-// CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. The script's own commands may hold
-// the right CPU for a moment, so of ten looks at a task that wakes ten times a second two may find it elsewhere. Catches: clamps that
-// are not read, or taken for one another.
+// CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. Of ten looks at a task that wakes
+// ten times a second two may find it elsewhere. Catches: clamps that are not read, or taken for one another.
 #[test]
 fn clamps_are_respected() {
     let (_, context) = step("clamped");
