@@ -163,9 +163,23 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let headline = headline.expect("there is at least one policy and one point");
     let bar = out::progress(cases.len() as u64 * u64::from(args.runs));
     let seeds: Vec<u64> = (1..=u64::from(args.runs)).collect();
-    let runs = grid::run(&cases, &seeds, false, interrupt::flag(), || bar.inc(1));
+    let (first, others) = seeds.split_at(1);
+    let run = |seeds: &[u64]| {
+        let runs = grid::run(&cases, seeds, false, interrupt::flag(), || bar.inc(1));
+        runs.map_err(|error| failed(args, &points, error))
+    };
+    let runs = run(first).and_then(|mut runs| {
+        // Only runs know their metrics. The first of each case does, before the others take hours.
+        if let Some(metric) = &args.metric {
+            check_metric(metric, &headline, &runs)?;
+        }
+        for (runs, others) in runs.iter_mut().zip(run(others)?) {
+            runs.extend(others);
+        }
+        Ok(runs)
+    });
     bar.finish_and_clear();
-    let runs = runs.map_err(|error| failed(args, &points, error))?;
+    let runs = runs?;
     let comparison = Comparison::new(args, &machine, &headline, &points, &runs)?;
     let mut out = anstream::stdout().lock();
     match args.format {
