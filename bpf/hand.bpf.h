@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
- * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid; to whom the
- * first of a queue was handed, its slice tells, which is longer by as many nanoseconds as that CPU's cid, and one.
+ * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid.
+ *
+ * To whom the first of a queue was handed, and whether it slept until it came, its slice tells: it is longer by as many nanoseconds as that
+ * CPU's cid, and one; and by USHER_WOKE_NS.
  */
 #ifndef USHER_HAND_BPF_H
 #define USHER_HAND_BPF_H
 
-/* The slice with which a task waits in the queue of llc: handed to self, if its waker there is about to sleep. */
-static __always_inline u64 hand(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
-{
-	bool sleeps = enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid;
+#define USHER_WOKE_NS (2ull * USHER_MAX_CIDS) /* a power of 2, and more than any cid and one */
 
-	return u->slice_ns + (sleeps && usher_hand(u, self, llc, p->pid) ? self + 1 : 0);
+_Static_assert(!(USHER_WOKE_NS & (USHER_WOKE_NS - 1)), "one bit");
+
+/* The slice with which a task waits in the queue of llc: handed to self, if its waker there is about to sleep. */
+static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
+{
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP, sleeps = usher_host_cpus[self].sync_pid == p->pid;
+
+	if (!wakes)
+		return u->slice_ns;
+	return u->slice_ns + USHER_WOKE_NS + (sleeps && usher_hand(u, self, llc, p->pid) ? self + 1 : 0);
+}
+
+/* Whether a task that waits in an LLC's queue slept until it came. */
+static __always_inline bool woke(struct usher __arena *u, struct task_struct *p)
+{
+	return (p->scx.slice - u->slice_ns) & USHER_WOKE_NS;
 }
 
 /* Takes the task that was handed to this CPU, if one was, waits in the queue of llc, its own, and goes before the first there. */
@@ -34,7 +48,7 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !usher_enough(u, cid, &demand))
 		goto out;
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		bool promised = usher_promised(u, first->scx.slice - u->slice_ns - 1, first->pid);
+		bool promised = usher_promised(u, ((first->scx.slice - u->slice_ns) & (USHER_WOKE_NS - 1)) - 1, first->pid);
 
 		taken = usher_take_handed(u, cid, first->scx.dsq_vtime, &wants, promised) &&
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);

@@ -410,19 +410,19 @@ impl Core {
         unsafe { ffi::usher_tables_settled(self.u, llc) }
     }
 
-    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended, or that
-    /// yields. The default weight is 100.
+    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended. With `no_lead`
+    /// as soon as it is behind: one yields, or the other slept until it came. The default weight is 100.
     pub fn vtime_due(
         &mut self,
         v: Vtime,
         first: Vtime,
         llc: Llc,
         weight: u32,
-        yields: bool,
+        no_lead: bool,
     ) -> bool {
         let llc = self.llc(llc);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, yields) }
+        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, no_lead) }
     }
 
     /// A task of this weight begins to run on `cid`, at `v`.
