@@ -3,8 +3,8 @@
  * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
  * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid.
  *
- * To whom the first of a queue was handed, and whether it slept until it came, its slice tells: it is longer by as many nanoseconds as that
- * CPU's cid, and one; and by USHER_WOKE_NS.
+ * To whom the first of a queue was handed, and whether it slept until it came, its slice tells: it is longer by as many nanoseconds
+ * as that CPU's cid, and one; and by USHER_WOKE_NS.
  */
 #ifndef USHER_HAND_BPF_H
 #define USHER_HAND_BPF_H

@@ -144,12 +144,12 @@ fn shares_follow_weights() {
 }
 
 /// Whether a task of a weight that began at the clock and ran some slices gives way to one so far behind the clock.
-fn gives_way(weight: u32, slices: u64, behind_ns: i64, yields: bool) -> bool {
+fn gives_way(weight: u32, slices: u64, behind_ns: i64, no_lead: bool) -> bool {
     let mut core = core("1n1l4c1t");
     let first = behind(&mut core, behind_ns);
     let v = behind(&mut core, 0);
     let v = core.vtime_charge(v, Llc(0), slices * DEFAULT_SLICE_NS, weight);
-    core.vtime_due(v, first, Llc(0), weight, yields)
+    core.vtime_due(v, first, Llc(0), weight, no_lead)
 }
 
 #[test]
