@@ -30,12 +30,16 @@ pub fn own_program(arch: Arch, name: &str) -> Option<PathBuf> {
     own_program_beside(&this, arch, name)
 }
 
-/// The same for the program `this`: in its folder or one above (where cargo puts test programs' folder); for another
-/// architecture where cargo puts what it builds for that, beside the folder of `this` or of the folder above.
+/// The same for the program `this`: in its folder or one above (where cargo puts test programs' folder), else where `make
+/// build` puts it, if that is a test; for another architecture where cargo puts what it builds for that, beside the folder of `this` or of the folder above.
 fn own_program_beside(this: &Path, arch: Arch, name: &str) -> Option<PathBuf> {
     let folders = this.parent()?.ancestors();
     let mut candidates: Vec<PathBuf> = match arch {
-        Arch::X86_64 => folders.take(2).map(|folder| folder.join(name)).collect(),
+        Arch::X86_64 => {
+            let built = folders.skip(2).take(1).map(|above| above.join("release"));
+            let near = folders.take(2).map(Path::to_path_buf);
+            near.chain(built).map(|folder| folder.join(name)).collect()
+        }
         Arch::Arm64 => {
             let built = Path::new(arch.rust_target()).join("release");
             let above = folders.skip(1).take(2);
@@ -143,7 +147,11 @@ mod tests {
             );
             assert_eq!(found(Arch::Arm64, "usher"), None, "{this}");
         }
-        let found = own_program_beside(&target.join("release/usher"), Arch::X86_64, "scx_usher");
-        assert_eq!(found, Some(own));
+        let found = |this| own_program_beside(&target.join(this), Arch::X86_64, "scx_usher");
+        assert_eq!(found("release/usher").as_ref(), Some(&own));
+        // A test alone may be built in its profile, and no program.
+        assert_eq!(found("debug/deps/preempt-1").as_ref(), Some(&own));
+        let nearer = file("debug/scx_usher");
+        assert_eq!(found("debug/deps/preempt-1"), Some(nearer));
     }
 }
