@@ -13,14 +13,23 @@
 
 _Static_assert(!(USHER_WOKE_NS & (USHER_WOKE_NS - 1)), "one bit");
 
-/* The slice with which a task waits in the queue of llc: handed to self, if its waker there is about to sleep. */
+/* The slice with which a task waits in the queue of llc. Of who wakes it says so; who wakes it on self, about to sleep, hands it self. */
 static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
 {
-	bool wakes = enq_flags & SCX_ENQ_WAKEUP, sleeps = usher_host_cpus[self].sync_pid == p->pid;
+	u64 slice_ns = u->slice_ns;
 
-	if (!wakes)
-		return u->slice_ns;
-	return u->slice_ns + USHER_WOKE_NS + (sleeps && usher_hand(u, self, llc, p->pid) ? self + 1 : 0);
+	if (!(enq_flags & SCX_ENQ_WAKEUP))
+		return slice_ns;
+	slice_ns += USHER_WOKE_NS;
+	if (usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid))
+		slice_ns += self + 1;
+	return slice_ns;
+}
+
+/* The cid to which a task that waits in an LLC's queue was handed; if to none, no cid. */
+static __always_inline u32 handed_to(struct usher __arena *u, struct task_struct *p)
+{
+	return ((p->scx.slice - u->slice_ns) & (USHER_WOKE_NS - 1)) - 1;
 }
 
 /* Whether a task that waits in an LLC's queue slept until it came. */
@@ -48,7 +57,7 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !usher_enough(u, cid, &demand))
 		goto out;
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		bool promised = usher_promised(u, ((first->scx.slice - u->slice_ns) & (USHER_WOKE_NS - 1)) - 1, first->pid);
+		bool promised = usher_promised(u, handed_to(u, first), first->pid);
 
 		taken = usher_take_handed(u, cid, first->scx.dsq_vtime, &wants, promised) &&
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);

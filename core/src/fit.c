@@ -78,7 +78,7 @@ USHER_COLD s32 usher_search_fit(struct usher USHER_MEM *u, struct usher_search *
 /* A search for a CPU that nobody comes back to. */
 struct usher_vacancy {
 	u32 at;	      /* now, in usher_periods() */
-	s32 longest;  /* of those that are not vacant the first that is calm, or else who idles for longest; or USHER_NONE_IDLE, */
+	s32 best;     /* of those that are not vacant: the first that is calm, else who idles for longest; or USHER_NONE_IDLE, */
 	u32 idle_for; /* ... and for how long: at most USHER_VACANT */
 };
 
@@ -94,8 +94,8 @@ USHER_FN s32 usher_vacant_in_shard(struct usher USHER_MEM *u, struct usher_searc
 		u32 cid = shard->base + env_lowest(idle), idle_for = usher_idle_for(u, cid, v->at);
 
 		if (idle_for < USHER_VACANT) {
-			if (v->longest < 0 || (v->idle_for < USHER_CALM && idle_for > v->idle_for)) {
-				v->longest = cid;
+			if (v->best < 0 || (v->idle_for < USHER_CALM && idle_for > v->idle_for)) {
+				v->best = cid;
 				v->idle_for = idle_for;
 			}
 			continue;
@@ -116,7 +116,7 @@ USHER_COLD s32 usher_search_vacant(struct usher USHER_MEM *u, struct usher_searc
 {
 	struct usher_cid USHER_MEM *from = &u->cids[s->q.from];
 	struct usher_node USHER_MEM *node = &u->nodes[from->node];
-	struct usher_vacancy v = { .at = at, .longest = USHER_NONE_IDLE };
+	struct usher_vacancy v = { .at = at, .best = USHER_NONE_IDLE };
 	u32 t, i;
 
 	for (t = 0; t < USHER_MAX_TIERS && env_again(u); t = env_next(u, t)) {
@@ -136,7 +136,7 @@ USHER_COLD s32 usher_search_vacant(struct usher USHER_MEM *u, struct usher_searc
 				shard = node->first_shard;
 		}
 	}
-	return !s->core && v.longest >= 0 && usher_test_and_clear(u, v.longest) ? v.longest : USHER_NONE_IDLE;
+	return !s->core && v.best >= 0 && usher_test_and_clear(u, v.best) ? v.best : USHER_NONE_IDLE;
 }
 
 /* Whether some CPU of these tiers is allowed. */

@@ -149,10 +149,10 @@ USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
 
 /*
  * Whether who comes next in the queue of llc, at first, goes before the running task, at v and of the given weight, whose
- * slice ended. Not while that is behind all who wait, nor while it is ahead by less than its lead. Without a
- * lead tasks that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has
- * less of it, as its time counts for less. Who yields has none, and who slept until it came waits for the end of a slice, not
- * for that of a lead: then hosts say no_lead.
+ * slice ended. Not while that is behind all who wait, nor while it is ahead by less than its lead. Without a lead tasks
+ * that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has less of it,
+ * as its time counts for less. Who yields has none, and who slept until it came waits for the end of a slice, not for that
+ * of a lead: then hosts say no_lead.
  */
 USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc, u32 weight, bool no_lead)
 {

@@ -31,7 +31,8 @@ pub fn own_program(arch: Arch, name: &str) -> Option<PathBuf> {
 }
 
 /// The same for the program `this`: in its folder or one above (where cargo puts test programs' folder), else where `make
-/// build` puts it, if that is a test; for another architecture where cargo puts what it builds for that, beside the folder of `this` or of the folder above.
+/// build` puts it, if that is a test; for another architecture where cargo puts what it builds for that, beside the folder of
+/// `this` or of the folder above.
 fn own_program_beside(this: &Path, arch: Arch, name: &str) -> Option<PathBuf> {
     let folders = this.parent()?.ancestors();
     let mut candidates: Vec<PathBuf> = match arch {

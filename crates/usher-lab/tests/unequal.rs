@@ -149,12 +149,7 @@ echo 1 > /tmp/sys/devices/system/cpu/cpu1/online || exit 1
 wait_attached_since $before
 burn 2; heavy=$!
 sleep 1; taskset -p f $heavy >/dev/null
-n=0
-until cpu=$(cpu_of $heavy); [ $cpu = 1 ]; do
-    n=$((n + 1)); [ $n -lt 200 ] || break
-    sleep 0.1
-done
-echo \"moved up to $cpu\"
+wait_within $heavy 1 1; echo \"moved up to $cpu\"
 kill $first $heavy";
 
 fn boot() -> Steps {

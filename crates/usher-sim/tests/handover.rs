@@ -5,13 +5,9 @@
 mod common;
 
 use common::*;
-use usher_sim::costs::Costs;
-use usher_sim::params::Params;
-use usher_sim::policy::build;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
-use usher_sim::workload::Stop;
 use usher_sim::world::{Channel, ChannelSpec, CounterId, World};
-use usher_sim::{Nanos, Options, Report, Simulation};
+use usher_sim::{Nanos, Report};
 
 /// One of a pair: reads from its partner, works, and writes to it. The first writes first.
 fn partner(first: bool, from: Channel, to: Channel, rounds: CounterId) -> TaskSpec {
@@ -73,14 +69,7 @@ fn pairs(nr: usize, sync: bool) -> Report {
         tasks.push(partner(true, back, there, rounds));
         tasks.push(partner(false, there, back, rounds));
     }
-    let (policy, _) = build("usher", Params::new()).expect("a built-in policy");
-    let costs = Costs::builtin("generic").expect("a built-in table");
-    let machine = machine("l3:1 core:4 pu:1", costs);
-    let workload = workload(world, tasks, Stop::At(SEC));
-    Simulation::new(machine, policy, workload, 1, Options::default())
-        .expect("legal")
-        .run()
-        .expect("it runs")
+    on_four_cpus("usher", world, tasks, SEC)
 }
 
 // Goal: of two that wake each other in turn one runs on a CPU at a time, however many pairs there are, and they get

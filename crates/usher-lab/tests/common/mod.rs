@@ -34,13 +34,14 @@ loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; ex
 pub const HOGS: &str = r#"
 burn() { taskset -c $1 sh -c 'while :; do :; done' & }
 cpu_of() { cut -d ' ' -f 39 /proc/$1/stat; }
-wait_at_most() {
+wait_within() {
     n=0
-    while [ $(cpu_of $1) -gt $2 ]; do
-        n=$((n + 1)); [ $n -lt 200 ] || { echo "task $1 is still on CPU $(cpu_of $1) after 20 s"; exit 1; }
+    while cpu=$(cpu_of $1); [ $cpu -lt $2 ] || [ $cpu -gt $3 ]; do
+        n=$((n + 1)); [ $n -lt 200 ] || { echo "task $1 is still on CPU $cpu after 20 s"; exit 1; }
         sleep 0.1
     done
 }
+wait_at_most() { wait_within $1 0 $2; }
 "#;
 
 pub fn repository() -> PathBuf {

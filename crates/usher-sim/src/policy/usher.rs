@@ -493,12 +493,11 @@ impl Usher {
         let first = self.llc[own.index()].tasks.first_key_value();
         if let Some((&(first, _), waits)) = first {
             let (vtime, weight) = (self.tasks[prev.index()].vtime, scx_weight(host, prev));
-            let ran = host.runtime(prev) - self.at[cpu.index()].since;
             let woke = match self.tasks[waits.index()].place {
                 Place::Llc { woke, .. } => woke,
                 place => matches!(place, Place::Handed(_)),
             };
-            let no_lead = yields || (woke && ran >= self.settings.slice_ns);
+            let no_lead = yields || (woke && self.had_slice(host, prev, cpu));
             let due = |core: &mut Core| core.vtime_due(vtime, first, own, weight, no_lead);
             let due = self.call(host, 0, due);
             if due {
@@ -528,6 +527,11 @@ impl Usher {
         if before != home {
             self.call(host, 0, |core| core.settle(before, home));
         }
+    }
+
+    /// Whether the current task has run for a slice since it was picked, or went on.
+    fn had_slice(&self, host: &Host, curr: TaskId, cpu: Cpu) -> bool {
+        host.runtime(curr) - self.at[cpu.index()].since >= self.settings.slice_ns
     }
 
     /// Whether somebody waits for this CPU, or in its LLC's queue.
@@ -792,8 +796,7 @@ impl Policy for Usher {
     }
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
-        let ran = host.runtime(curr) - self.at[cpu.index()].since;
-        if ran >= self.settings.slice_ns && self.waiting(cpu) {
+        if self.had_slice(host, curr, cpu) && self.waiting(cpu) {
             host.resched(cpu);
         }
         self.check_misfit(host, cpu, curr);

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_sim::cpuset::CpuSet;
+use usher_sim::params::Params;
+use usher_sim::policy::build;
 use usher_sim::policy::fifo::Fifo;
 use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
 use usher_sim::workload::{Headline, Stop};
@@ -66,6 +68,18 @@ pub fn fifo() -> Box<dyn Policy> {
 /// Runs with checks on, under `fifo`.
 pub fn run(machine: Machine, workload: Workload, seed: u64) -> Result<Report, SimError> {
     Simulation::new(machine, fifo(), workload, seed, Options::default())?.run()
+}
+
+/// Runs tasks on four CPUs with one queue, at the usual costs, under a policy.
+pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
+    let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
+    let costs = Costs::builtin("generic").expect("a built-in table");
+    let machine = machine("l3:1 core:4 pu:1", costs);
+    let workload = workload(world, tasks, Stop::At(end));
+    Simulation::new(machine, policy, workload, 1, Options::default())
+        .expect("legal")
+        .run()
+        .expect("it runs")
 }
 
 /// `actual` is within `percent` of `expected`.
