@@ -43,7 +43,8 @@ static __always_inline u32 weight_of(struct task_struct *p)
 #define USHER_SCHED_BATCH 3
 #define USHER_SCHED_IDLE 5
 
-static __always_inline u32 class_of(struct usher __arena *u, struct task_struct *p)
+/* What a task is that has run for ran_ns since its last stop. */
+static __always_inline u32 class_of(struct usher __arena *u, struct task_struct *p, u64 ran_ns)
 {
 	struct usher_burst *b = bpf_task_storage_get(&usher_bursts, p, 0, 0), burst;
 
@@ -51,7 +52,20 @@ static __always_inline u32 class_of(struct usher __arena *u, struct task_struct 
 		burst = *b;
 	else
 		usher_burst_born(u, &burst);
+	burst.ns += ran_ns;
 	return usher_class(u, &burst, weight_of(p), p->policy == USHER_SCHED_BATCH || p->policy == USHER_SCHED_IDLE);
+}
+
+/*
+ * At a tick of cid: what the task that runs there is by now. Who never sleeps may be alone there, and would not be
+ * known otherwise until it stops.
+ */
+static __always_inline void class_goes_on(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	if (preempting() && me->ran_before_pid == p->pid)
+		usher_cpupri_set(u, cid, class_of(u, p, p->se.sum_exec_runtime - me->began_ns));
 }
 
 /* It ran, and sleeps unless it is still runnable. */
@@ -69,10 +83,16 @@ static __always_inline void burst_end(struct usher __arena *u, struct task_struc
 	usher_burst_ran(b, ran_ns, !runnable);
 }
 
-/* The CPU that a woken task is to take, as a cid, or negative; a pinned one only that of q->from. */
+/*
+ * The CPU that a woken task is to take, as a cid, or negative; a pinned one only that of q->from, others first one that
+ * is enough for them.
+ */
 static __always_inline s32 preempted_for(struct usher __arena *u, struct task_struct *p,
 					 const struct usher_query *q, bool pinned, u64 enq_flags)
 {
+	struct usher_demand demand = {};
+	struct usher_query fits = *q;
+
 	if (usher_no_preempt || usher_idle_mode != USHER_IDLE_USHER || !(enq_flags & SCX_ENQ_WAKEUP) ||
 	    weight_of(p) < USHER_WEIGHT_URGENT)
 		return USHER_NONE_LOWER;
@@ -81,8 +101,10 @@ static __always_inline s32 preempted_for(struct usher __arena *u, struct task_st
 		return USHER_NONE_LOWER;
 	}
 	if (pinned)
-		return usher_preempt_pinned(u, q->from, q->self, class_of(u, p));
-	return usher_preempt(u, q, class_of(u, p));
+		return usher_preempt_pinned(u, q->from, q->self, class_of(u, p, 0));
+	demand_of(u, p, &demand);
+	fits.tiers = usher_tiers_first(u, &demand);
+	return usher_preempt(u, &fits, class_of(u, p, 0));
 }
 
 #endif

@@ -14,7 +14,8 @@
  *                 then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map; where CPUs differ, a task too heavy for a weaker one is called for
- *   tick          where CPUs differ: a task too heavy for this one moves to a greater one that idles
+ *   tick          the class of who goes on; where CPUs differ: a task too heavy for this one moves to a greater one
+ *                 that idles
  *   cpu_online, cpu_offline   the loader is to build the tables anew; a CPU that leaves empties its queue
  *   running, stopping   virtual time, and the class of the task that runs
  *
@@ -134,8 +135,8 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
-#include "class.bpf.h"
 #include "capacity.bpf.h"
+#include "class.bpf.h"
 #include "hand.bpf.h"
 
 static __always_inline u32 wake_kind(u64 wake_flags)
@@ -456,7 +457,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->began_ns = p->se.sum_exec_runtime;
 	usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting())
-		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p));
+		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
 }
 
 void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
@@ -547,6 +548,7 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 		builtin_late_look(u, cid);
 		return;
 	}
+	class_goes_on(u, p, cid);
 	if (env_asymmetric(u))
 		misfit_tick(u, p, cid);
 	kick(u, cid, usher_late_look(u, cid));

@@ -152,6 +152,12 @@ USHER_FN bool usher_enough(struct usher USHER_MEM *u, u32 cid, const struct ushe
 	return !env_asymmetric(u) || usher_tiers_fit(u, d) >> (u->cids[cid].tier & 31) & 1;
 }
 
+/* The tiers that a search for a CPU for this task begins with; 0 where CPUs are equal: with all. */
+USHER_FN u32 usher_tiers_first(struct usher USHER_MEM *u, const struct usher_demand *d)
+{
+	return env_asymmetric(u) ? usher_tiers_fit(u, d) : 0;
+}
+
 USHER_FN u32 usher_tier_capacity(struct usher USHER_MEM *u, u32 tier)
 {
 	return u->tier_capacity[tier & (USHER_MAX_TIERS - 1)];

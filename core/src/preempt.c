@@ -91,7 +91,8 @@ USHER_FN bool usher_preempt_mark(struct usher USHER_MEM *u, u32 cid)
 
 /*
  * A task of this class was woken and nobody is idle: the CPU that it is to take, marked, or
- * USHER_NONE_LOWER. The nearest in reach, there of the lowest class.
+ * USHER_NONE_LOWER. The nearest in reach, there of the lowest class; of the tiers that query names, if somebody
+ * less urgent runs on any of those (usher_tiers_first()).
  */
 USHER_UNIT s32 usher_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 			     const struct usher_query *query USHER_UNIT_PTR, u32 class)

@@ -204,6 +204,11 @@ USHER_UNIT u64 usher_stream_preempt(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	usher_burst_ran(&b, usher_stream_next(s) % (4 * u->slice_ns), draw >> 8 & 1);
 	s->burst.ns = b.ns;
 	s->burst.average_ns = b.average_ns;
+	if (draw >> 48 & 1) {
+		struct usher_demand d = { .util = usher_stream_below(s, 1024) };
+
+		q.tiers = usher_tiers_first(u, &d);
+	}
 	class = usher_class(u, &b, 1 + usher_stream_below(s, 2000), !(draw >> 16 & 7));
 	usher_stream_note(s, class);
 	if (!(draw >> 24 & 3)) {

@@ -134,6 +134,11 @@ bool USHER_EXPORT(enough)(struct usher *u, u32 cid, const struct usher_demand *d
 	return usher_enough(u, cid, d);
 }
 
+u32 USHER_EXPORT(tiers_first)(struct usher *u, const struct usher_demand *d)
+{
+	return usher_tiers_first(u, d);
+}
+
 s32 USHER_EXPORT(balance)(struct usher *u, u32 cid)
 {
 	return usher_balance(u, cid);

@@ -6,7 +6,7 @@ use usher_topo::Cid;
 
 use crate::ffi;
 use crate::placement::Core;
-use crate::request::{Demand, Request, Utilisation, Vtime};
+use crate::request::{Demand, Request, Tiers, Utilisation, Vtime};
 
 impl Core {
     /// Whether some CPU is greater than another, and that counts. Without, nothing here need be called.
@@ -53,6 +53,13 @@ impl Core {
         let cid = self.cid(cid);
         // SAFETY: as in misfit().
         unsafe { (self.api.enough)(self.u, cid, &demand.to_c()) }
+    }
+
+    /// The tiers that are enough for a task that asks for this: where a search for a CPU to preempt begins. Any, if
+    /// CPUs are equal.
+    pub fn tiers_first(&mut self, demand: Demand) -> Tiers {
+        // SAFETY: as in misfit().
+        Tiers(unsafe { (self.api.tiers_first)(self.u, &demand.to_c()) })
     }
 
     /// A task has run for `ran_ns` on `cid` up to now; since the last call before that it did not run.

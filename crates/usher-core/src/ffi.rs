@@ -241,6 +241,8 @@ environments! {
     take_handed = usher_native_take_handed | usher_traced_take_handed:
         (*mut Usher, u32, u64, u64, u32, bool) -> bool;
     enough = usher_native_enough | usher_traced_enough: (*mut Usher, u32, *const Demand) -> bool;
+    tiers_first = usher_native_tiers_first | usher_traced_tiers_first:
+        (*mut Usher, *const Demand) -> u32;
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;

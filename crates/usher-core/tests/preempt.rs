@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Goal: an urgent task takes the right CPU, and no CPU is taken twice. Method: CPUs of some shapes run tasks of random
-//! classes and urgent tasks come, some of which may run on one CPU only, beside a plain list of what runs where and who
-//! is marked; and the rules that make a class, at their borders.
+//! classes and urgent tasks come, some of which may run on one CPU only or are too heavy for some CPUs, beside a plain list
+//! of what runs where and who is marked; and the rules that make a class, at their borders.
 
-use usher_core::{CidSet, Class, Core, Event, Query, Settings, Tables, Tiers, DEFAULT_SLICE_NS};
+use usher_core::{CidSet, Class, Core, Demand, Event, Query, Settings, Tables, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Topology};
 
 /// A small generator; its period is of no matter here.
@@ -51,6 +51,12 @@ impl Plain {
     }
 }
 
+/// Whether a CPU has a quarter more than a task uses, or nobody has more than it.
+fn is_enough(tables: &Tables, cid: usize, util: u16) -> bool {
+    let capacity = tables.capacity[cid];
+    capacity * 4 >= u32::from(util) * 5 + 4 || tables.capacity.iter().all(|&c| c <= capacity)
+}
+
 fn try_out(text: &str, seed: u64) {
     let (mut core, tables) = core(text);
     let nr = tables.node.len() as u32;
@@ -68,7 +74,7 @@ fn try_out(text: &str, seed: u64) {
     for cid in 0..nr {
         core.runs(Cid(cid), Class::Batch);
     }
-    let (mut taken, mut none, mut lost) = (0, 0, 0);
+    let (mut taken, mut none, mut lost, mut fitting) = (0, 0, 0, 0);
     for step in 0..20_000 {
         let cid = Cid(random.below(nr));
         // Now and then all of them are urgent.
@@ -100,12 +106,27 @@ fn try_out(text: &str, seed: u64) {
         }
         let set: CidSet = (0..nr).filter(|_| random.below(8) == 0).map(Cid).collect();
         let allowed = (random.below(2) == 0).then_some(&set);
+        let util = random.below(1200) as u16;
+        let demand = Demand {
+            util,
+            ..Demand::default()
+        };
         let query = Query {
             allowed,
-            tiers: Tiers::ANY,
+            tiers: core.tiers_first(demand),
             ..Query::any(cid, cid)
         };
-        let takers = plain.takers(class, allowed);
+        let mut takers = plain.takers(class, allowed);
+        // Priority goes before fit.
+        let enough: Vec<usize> = takers
+            .iter()
+            .copied()
+            .filter(|&taker| is_enough(&tables, taker, util))
+            .collect();
+        if !enough.is_empty() {
+            fitting += u64::from(enough.len() < takers.len());
+            takers = enough;
+        }
         let found = core.preempt(&query, class);
         let Some(victim) = found else {
             assert!(
@@ -136,6 +157,8 @@ fn try_out(text: &str, seed: u64) {
         taken > 500 && none > 50 && lost > 20,
         "{text}: {taken} {none} {lost}"
     );
+    let unequal = core.is_asymmetric();
+    assert_eq!(fitting > 50, unequal, "{text}: {fitting}");
     let counted = core.statistics();
     let events = [Event::PreemptLlc, Event::PreemptNode, Event::PreemptRemote];
     assert_eq!(
@@ -148,10 +171,16 @@ fn try_out(text: &str, seed: u64) {
 
 #[test]
 fn who_is_preempted() {
-    for (seed, text) in ["1n1l4c1t", "2n1l4c2t", "2n4l2c2t", "1n2l40c2t", "4n4l4c1t"]
-        .into_iter()
-        .enumerate()
-    {
+    let shapes = [
+        "1n1l4c1t",
+        "2n1l4c2t",
+        "2n4l2c2t",
+        "1n2l40c2t",
+        "4n4l4c1t",
+        "4b4l",
+        "tc2",
+    ];
+    for (seed, text) in shapes.into_iter().enumerate() {
         try_out(text, seed as u64 + 1);
     }
 }

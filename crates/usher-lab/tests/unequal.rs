@@ -23,7 +23,7 @@ const SHAPE: &str = "1n2l2c1t";
 const LIMIT_S: u64 = 120;
 
 /// The steps: the test's name, the script, and the options of usher, if it runs under it.
-const STEPS: [(&str, &str, Option<&[&str]>); 10] = [
+const STEPS: [(&str, &str, Option<&[&str]>); 11] = [
     ("weaken", WEAKEN, None),
     ("misfit", MISFIT, Some(&[])),
     ("called", CALLED, Some(&[])),
@@ -32,6 +32,7 @@ const STEPS: [(&str, &str, Option<&[&str]>); 10] = [
     ("strongest", BORN, Some(&[])),
     ("weakest", BORN, Some(&["--tiers", "weakest-first"])),
     ("clamped", CLAMPED, Some(&[])),
+    ("urgent", URGENT, Some(&[])),
     ("offline", OFFLINE, Some(&[])),
     ("online", ONLINE, Some(&[])),
 ];
@@ -71,8 +72,18 @@ for turn in 1 2 3; do
     kill $second $third
 done";
 
-/// Functions for scripts: two control groups, one whose tasks no weak CPU is enough for, and one for whose tasks each is.
+/// Functions for scripts: ten looks at a task, each a trial of its own, a quarter of a second after the task was let go from CPU
+/// 2; and two control groups, one whose tasks no weak CPU is enough for, and one for whose tasks each is.
 const GROUPS: &str = "
+looks() {
+    n=0
+    while [ $n -lt 10 ]; do
+        taskset -p 4 $2 >/dev/null; sleep 0.3
+        taskset -p f $2 >/dev/null; sleep 0.25
+        echo \"$1 on $(cpu_of $2)\"
+        n=$((n + 1))
+    done
+}
 groups() {
     mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
     echo +cpu > /tmp/groups/cgroup.subtree_control
@@ -102,19 +113,10 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done";
 
 // Control groups set the kernel's clamps. A task that hardly works stays where it is until it is boosted, and one that never
-// sleeps stays on a weak CPU as long as it is capped. Each look is a trial of its own, a quarter of a second after the task was
-// let go from CPU 2: a kernel thread that takes that CPU for a moment then spoils one look, and not all that follow, for who has
-// gone to a strong CPU has no reason to come back. Everything else of the script is kept on CPU 0, out of their way.
+// sleeps stays on a weak CPU as long as it is capped. A kernel thread that takes CPU 2 for a moment spoils one look, and not all that
+// follow, for who has gone to a strong CPU has no reason to come back. Everything else of the script is kept on CPU 0, out of
+// their way.
 const CLAMPED: &str = "
-looks() {
-    n=0
-    while [ $n -lt 10 ]; do
-        taskset -p 4 $2 >/dev/null; sleep 0.3
-        taskset -p f $2 >/dev/null; sleep 0.25
-        echo \"$1 on $(cpu_of $2)\"
-        n=$((n + 1))
-    done
-}
 groups
 taskset -p 1 $$ >/dev/null
 burn 2; heavy=$!
@@ -129,6 +131,19 @@ looks light $light
 echo $light > /tmp/groups/boosted/cgroup.procs
 looks boosted $light
 kill $main";
+
+// Somebody who never sleeps is on each CPU, so a task that wakes has to take one. Its group has the weight to.
+const URGENT: &str = "
+groups
+for group in capped boosted; do echo 1000 > /tmp/groups/$group/cpu.weight; done
+for cpu in 0 1 2 3; do burn $cpu; pids=\"$pids $!\"; done
+cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
+sleep 1; urgent=$(ls /proc/$main/task | tail -1)
+echo $urgent > /tmp/groups/capped/cgroup.procs
+looks capped $urgent
+echo $urgent > /tmp/groups/boosted/cgroup.procs
+looks boosted $urgent
+kill $main $pids";
 
 // The second strong CPU goes, so a task that never sleeps has only CPU 0 to go to. The folders above hide the kernel's own.
 const OFFLINE: &str = "
@@ -281,6 +296,18 @@ fn clamps_are_respected() {
     assert!(context.contains("moved up"), "{context}");
     assert!(places(&context, "light", [2, 3]) >= 8, "{context}");
     assert!(places(&context, "boosted", [0, 1]) >= 8, "{context}");
+}
+
+// Goal: an urgent task takes a CPU that is enough for it. Method: it wakes ten times a second beside hogs, while each CPU is
+// enough, when it takes the nearest, and while no weak one is; of ten looks two may find it elsewhere. Catches: a search for
+// whom to preempt that knows of no capacities.
+#[test]
+fn an_urgent_task_takes_a_cpu_that_is_enough() {
+    let (step, context) = step("urgent");
+    assert!(places(&context, "capped", [2, 3]) >= 8, "{context}");
+    assert!(places(&context, "boosted", [0, 1]) >= 8, "{context}");
+    let taken = ["preempt-llc", "preempt-node"].map(|e| common::counted(step, "events", e));
+    assert!(taken[0] >= 20 && taken[1] >= 8, "{taken:?}: {context}");
 }
 
 // Goal: a strong CPU that goes is asked for no more, and is when it is back. Method: a heavy task's way up, with CPU 1 taken from

@@ -12,7 +12,7 @@ use usher_sim::case::{machine as read_machine, Case};
 use usher_sim::cpuset::CpuSet;
 use usher_sim::params::Params;
 use usher_sim::policy::build;
-use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::program::{Action, Class, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{ValueId, World};
 use usher_sim::{Cpu, Machine, Nanos, Options, Report, Simulation};
@@ -150,6 +150,46 @@ fn as_many_heavy_tasks_as_cpus_use_them_all() {
         "busy: {:?}",
         report.tier_utilisation
     );
+}
+
+/// Never sleeps, on one CPU.
+fn bound_hog(cpu: u32) -> TaskSpec {
+    TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(50 * US)).affinity(only(cpu))
+}
+
+// Goal: a latency-critical task that is too heavy for a weak CPU takes a strong one when it wakes, though nobody idles. Method:
+// a hog is bound to each CPU; the urgent task sleeps 0.2 ms of every 2 and begins on a weak CPU. Where capacities are
+// ignored it takes the nearest, and stays. Catches: CPUs that are not known because who runs there never stops.
+#[test]
+fn an_urgent_heavy_task_takes_a_strong_cpu() {
+    let wakes = |policy| {
+        let mut world = World::new();
+        let [strong, weak] = ["strong", "weak"].map(|name| world.new_counter(name));
+        let mut step = 0;
+        let program = move |ctx: &mut TaskCtx<'_>| {
+            step += 1;
+            if step == 1 {
+                return Action::SetAffinity(all());
+            }
+            if step % 2 == 0 {
+                return Action::Sleep(200 * US);
+            }
+            let on = STRONG.contains(&ctx.cpu().0);
+            ctx.count(if on { strong } else { weak }, 1);
+            Action::Compute(2 * MS)
+        };
+        let urgent = TaskSpec::new("urgent", program).class(Class::Normal { nice: -15 });
+        let mut tasks = vec![urgent.affinity(only(4))];
+        tasks.extend((0..5).map(bound_hog));
+        let report = run_tasks(policy, world, tasks, 2 * SEC);
+        let taken = report.counters["preempt-llc"] + report.counters["preempt-node"];
+        assert!(taken > 100, "{taken}");
+        ["strong", "weak"].map(|name| report.metrics[name])
+    };
+    let [strong, weak] = wakes("usher");
+    assert!(strong > 50.0 * weak, "{strong} {weak}");
+    let [strong, weak] = wakes("usher-no-capacity");
+    assert!(weak > 50.0 * strong, "{strong} {weak}");
 }
 
 // Goal: light tasks on weak CPUs are left there beside idle strong ones: at most one migration a second each. The

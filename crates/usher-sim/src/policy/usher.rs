@@ -14,19 +14,22 @@
 //!    was put back, or to somebody from a longer queue that the core names, and queues again. If there is nobody it goes on.
 //! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
 //!    too weak for: `usher/capacity.rs`.
+//! 6. A latency-critical task that finds nobody idle takes the CPU of one that is less urgent: `usher/urgent.rs`.
 //!
 //! The core runs in its traced environment: every access that it makes to shared memory is charged as an
 //! access to that very line. Its plain instructions are charged as measured natively
 //! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
 
 mod capacity;
+mod urgent;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use usher_core::{
-    AccessKind, CidSet, Core, Event, Granularity, Hints, Hold, Query, Reason, Request, Settings,
+    AccessKind, Burst, CidSet, Core, Event, Granularity, Hints, Hold, Query, Reason, Request,
+    Settings,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -41,6 +44,7 @@ use crate::error::SimError;
 use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
 use crate::params::Params;
 use crate::prefetch::prefetch;
+use crate::program::Class;
 
 /// Plain instructions of a decision, its cache hits included. `docs/BENCHMARKS.md`: one that finds nobody
 /// (`queued`) takes 4.9 ns natively and does no atomic operation; as BPF, assumed twice that. What it takes
@@ -150,6 +154,12 @@ impl At {
         }
     }
 
+    fn push_front(&mut self, task: TaskId) {
+        if let Some(first) = self.first.replace(task) {
+            self.more.get_or_insert_default().push_front(first);
+        }
+    }
+
     fn pop(&mut self) -> Option<TaskId> {
         let next = self.more.as_mut().and_then(|more| more.pop_front());
         std::mem::replace(&mut self.first, next)
@@ -177,6 +187,8 @@ pub struct Usher {
     cpus: Vec<Cpu>, // by cid
     tasks: Vec<Known>,
     holds: Vec<Hold>, // of hinted tasks
+    /// What tasks run between two sleeps, once somebody may preempt.
+    bursts: Option<Vec<Burst>>,
     seq: u64,
     idle_bound_ns: Nanos,
     /// Where CPUs differ in capacity and that counts.
@@ -190,7 +202,7 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `granularity`, `shard-width`, `slice` and `tiers`. Under the name `usher-no-capacity` all
+    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice` and `tiers`. Under the name `usher-no-capacity` all
     /// CPUs count as equal.
     ///
     /// # Errors
@@ -207,6 +219,7 @@ impl Usher {
         let settings = Settings {
             granularity,
             capacity: name != "usher-no-capacity",
+            cpupri: params.bool("preempt", true)?,
             tier_order: order.parse().expect("one of the names given"),
             slice_ns: params
                 .duration("slice", Settings::default().slice_ns)?
@@ -225,6 +238,7 @@ impl Usher {
             cpus: Vec::new(),
             tasks: Vec::new(),
             holds: Vec::new(),
+            bursts: None,
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
             unequal: None,
@@ -294,6 +308,12 @@ impl Usher {
             self.put_local(host, task, cpu);
             return;
         }
+        if wakes.is_some() {
+            if let Some(victim) = self.preempted_for(host, task, cid, pinned) {
+                self.preempt(host, task, victim);
+                return;
+            }
+        }
         let vtime = self.tasks[task.index()].vtime;
         let vtime = self.call(host, 0, |core| core.vtime_enter(vtime, llc));
         self.seq += 1;
@@ -348,6 +368,9 @@ impl Usher {
 
     /// A task that woke waits for `query.from`: the turn of who runs there ends, or beside it, if it has lasted.
     fn cut(&mut self, host: &mut Host, task: TaskId, query: &Query) {
+        if !self.settings.cpupri || matches!(host.task(task).class(), Class::Batch { .. }) {
+            return;
+        }
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         let now = host.now();
         let cut = self.call(host, 0, |core| core.turn_cut(query, vtime, now, weight));
@@ -662,6 +685,7 @@ impl Policy for Usher {
         }
         self.tasks[task.index()] = Known::default();
         self.holds[task.index()] = Hold::default();
+        self.burst_born(task);
         if let Some(unequal) = &mut self.unequal {
             unequal.task_new(task);
         }
@@ -774,6 +798,7 @@ impl Policy for Usher {
             let (cid, vtime) = (self.cid(cpu), self.tasks[task.index()].vtime);
             let (now, weight) = (host.now(), scx_weight(host, task));
             self.call(host, 0, |core| core.turn_begin(cid, vtime, now, weight));
+            self.tell_class(host, cid, task);
         }
         Some(task)
     }
@@ -787,6 +812,7 @@ impl Policy for Usher {
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;
+        self.burst_end(host, task, ran, why == StopWhy::Slept);
         if self.put_unequal(host, task, cpu, why) {
             return;
         }
@@ -799,6 +825,8 @@ impl Policy for Usher {
         if self.had_slice(host, curr, cpu) && self.waiting(cpu) {
             host.resched(cpu);
         }
+        let cid = self.cid(cpu);
+        self.class_goes_on(host, cid, curr);
         self.check_misfit(host, cpu, curr);
     }
 

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use usher_sim::case::parse_policy;
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_sim::cpuset::CpuSet;
-use usher_sim::params::Params;
 use usher_sim::policy::build;
 use usher_sim::policy::fifo::Fifo;
 use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
@@ -70,9 +70,10 @@ pub fn run(machine: Machine, workload: Workload, seed: u64) -> Result<Report, Si
     Simulation::new(machine, fifo(), workload, seed, Options::default())?.run()
 }
 
-/// Runs tasks on four CPUs with one queue, at the usual costs, under a policy.
+/// Runs tasks on four CPUs with one queue, at the usual costs, under a policy (as on the command line).
 pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
-    let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
+    let (name, params) = parse_policy(policy).expect("well-formed");
+    let (policy, _) = build(&name, params).expect("a built-in policy");
     let costs = Costs::builtin("generic").expect("a built-in table");
     let machine = machine("l3:1 core:4 pu:1", costs);
     let workload = workload(world, tasks, Stop::At(end));
