@@ -37,7 +37,7 @@ const STEPS: [Step; 7] = [
     ("misfit_usher", MISFIT, true),
     ("called", CALLED, true),
     ("lie", LIE, false),
-    ("corrected", "sleep 2", true),
+    ("corrected", CORRECTED, true),
 ];
 
 const BOARD_STEPS: [Step; 2] = [
@@ -82,7 +82,11 @@ kill $pids $waits 2>/dev/null; true";
 const LIE: &str = "
 echo 900 > /tmp/capacity
 for cpu in 4 5 6 7; do mount -o bind /tmp/capacity /sys/devices/system/cpu/cpu$cpu/cpu_capacity; done
-cat /sys/devices/system/cpu/cpu5/cpu_capacity";
+cat /sys/devices/system/cpu/cpu5/cpu_capacity
+attached > /tmp/attached";
+
+// It attaches with the wrong figures first, and anew with the kernel's.
+const CORRECTED: &str = "wait_attached_since $(($(cat /tmp/attached) + 1))";
 
 /// One guest at a time: two would each get less of the host than their quotas.
 static HOST: Mutex<()> = Mutex::new(());
