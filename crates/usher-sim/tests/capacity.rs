@@ -152,11 +152,6 @@ fn as_many_heavy_tasks_as_cpus_use_them_all() {
     );
 }
 
-/// Never sleeps, on one CPU.
-fn bound_hog(cpu: u32) -> TaskSpec {
-    TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(50 * US)).affinity(only(cpu))
-}
-
 // Goal: a latency-critical task that is too heavy for a weak CPU takes a strong one when it wakes, though nobody idles. Method:
 // a hog is bound to each CPU; the urgent task sleeps 0.2 ms of every 2 and begins on a weak CPU. Where capacities are
 // ignored it takes the nearest, and stays. Catches: CPUs that are not known because who runs there never stops.
@@ -180,7 +175,7 @@ fn an_urgent_heavy_task_takes_a_strong_cpu() {
         };
         let urgent = TaskSpec::new("urgent", program).class(Class::Normal { nice: -15 });
         let mut tasks = vec![urgent.affinity(only(4))];
-        tasks.extend((0..5).map(bound_hog));
+        tasks.extend((0..5).map(|cpu| hog().affinity(only(cpu))));
         let report = run_tasks(policy, world, tasks, 2 * SEC);
         let taken = report.counters["preempt-llc"] + report.counters["preempt-node"];
         assert!(taken > 100, "{taken}");
@@ -376,7 +371,7 @@ fn equal_cpus_lose_nothing() {
 // are shallow, too.
 #[test]
 fn residency_is_told_by_tier_and_idle_state() {
-    let hog = TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(MS)).affinity(only(4));
+    let hog = hog().affinity(only(4));
     let mut works = false;
     let naps = move |_: &mut TaskCtx<'_>| {
         works = !works;

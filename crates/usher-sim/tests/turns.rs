@@ -21,11 +21,6 @@ fn burst() -> TaskSpec {
     TaskSpec::new("burst", program)
 }
 
-/// Never sleeps.
-fn hog() -> TaskSpec {
-    TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(10 * MS))
-}
-
 /// So many of each on four CPUs with one queue, for two seconds, under a policy.
 fn crowd(policy: &str, bursts: usize, hogs: usize) -> Report {
     let tasks = (0..bursts)

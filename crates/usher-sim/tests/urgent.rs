@@ -9,12 +9,6 @@ use usher_sim::program::{Action, Class, TaskCtx, TaskSpec};
 use usher_sim::world::World;
 use usher_sim::{Nanos, Report};
 
-/// Never sleeps.
-fn hog(class: Class) -> TaskSpec {
-    let program = |_: &mut TaskCtx<'_>| Action::Compute(50 * US);
-    TaskSpec::new("hog", program).class(class)
-}
-
 /// Works for so long every 5 ms.
 fn periodic(nice: i8, work: Nanos) -> TaskSpec {
     let mut wakes_at = 0;
@@ -31,8 +25,8 @@ fn periodic(nice: i8, work: Nanos) -> TaskSpec {
 }
 
 /// Three periodic tasks of a nice value beside a crowd of eight, on four CPUs for two seconds. Only the three ever wake.
-fn beside_hogs(policy: &str, nice: i8, crowd: Class) -> Report {
-    let hogs = (0..8).map(|_| hog(crowd));
+fn beside_hogs(policy: &str, nice: i8) -> Report {
+    let hogs = (0..8).map(|_| hog());
     let tasks = hogs.chain((0..3).map(|i| periodic(nice, (300 + 100 * i) * US)));
     on_four_cpus(policy, World::new(), tasks.collect(), 2 * SEC)
 }
@@ -46,7 +40,7 @@ fn taken(report: &Report) -> u64 {
 #[test]
 fn who_is_urgent_runs_at_once() {
     let [with, without] = ["usher", "usher:preempt=false"].map(|policy| {
-        let report = beside_hogs(policy, -10, Class::NORMAL);
+        let report = beside_hogs(policy, -10);
         (report.metrics["wake_latency_ns_p99"], taken(&report))
     });
     assert!(with.0 < 20_000.0 && with.1 > 500, "{with:?}");
@@ -57,7 +51,7 @@ fn who_is_urgent_runs_at_once() {
 // eight tasks of nice -10 that work for 4 of 5 ms, on four CPUs. Catches: classes that come from what a task does alone.
 #[test]
 fn only_the_less_urgent_are_preempted() {
-    let report = beside_hogs("usher", -4, Class::NORMAL);
+    let report = beside_hogs("usher", -4);
     assert_eq!(taken(&report), 0);
     let tasks = (0..8).map(|_| periodic(-10, 4 * MS)).collect();
     let report = on_four_cpus("usher", World::new(), tasks, 2 * SEC);

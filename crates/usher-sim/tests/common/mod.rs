@@ -70,6 +70,11 @@ pub fn run(machine: Machine, workload: Workload, seed: u64) -> Result<Report, Si
     Simulation::new(machine, fifo(), workload, seed, Options::default())?.run()
 }
 
+/// A task that never sleeps.
+pub fn hog() -> TaskSpec {
+    TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(10 * MS))
+}
+
 /// Runs tasks on four CPUs with one queue, at the usual costs, under a policy (as on the command line).
 pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
     let (name, params) = parse_policy(policy).expect("well-formed");
