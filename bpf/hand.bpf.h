@@ -13,7 +13,10 @@
 
 _Static_assert(!(USHER_WOKE_NS & (USHER_WOKE_NS - 1)), "one bit");
 
-/* The slice with which a task waits in the queue of llc. Of who wakes it says so; who wakes it on self, about to sleep, hands it self. */
+/*
+ * The slice with which a task waits in the queue of llc. Of one that woke it says so, and whether it was handed to self, by its
+ * waker there, which is about to sleep.
+ */
 static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
 {
 	u64 slice_ns = u->slice_ns;

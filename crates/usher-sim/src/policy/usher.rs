@@ -202,8 +202,8 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice` and `tiers`. Under the name `usher-no-capacity` all
-    /// CPUs count as equal.
+    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice` and `tiers`. Under the name
+    /// `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
     /// A value out of range.
