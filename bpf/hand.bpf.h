@@ -5,9 +5,19 @@
  *
  * To whom the first of a queue was handed, and whether it slept until it came, its slice tells: it is longer by as many nanoseconds
  * as that CPU's cid, and one; and by USHER_WOKE_NS.
+ *
+ * Of two that always wake each other, who wakes does not go to sleep but gives way (core/src/pair.c): the other comes to the head of
+ * the CPU's local queue, and it waits behind that one there.
  */
 #ifndef USHER_HAND_BPF_H
 #define USHER_HAND_BPF_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct usher_pair);
+} usher_pairs SEC(".maps");
 
 #define USHER_WOKE_NS (2ull * USHER_MAX_CIDS) /* a power of 2, and more than any cid and one */
 
@@ -70,6 +80,60 @@ out:
 	bpf_rcu_read_unlock();
 	bpf_task_release(p);
 	return taken;
+}
+
+/* The virtual time of the first task in the queue of llc, or 0: nobody waits there. */
+static __noinline u64 first_vtime(u32 llc)
+{
+	struct task_struct *first;
+	u64 vtime = 0;
+
+	if (!scx_bpf_dsq_nr_queued(llc))
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, first, llc, 0) {
+		vtime = first->scx.dsq_vtime;
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return vtime;
+}
+
+/* The task that runs here wakes p while nobody is idle, and says that it is about to sleep: whether it gives way to p. */
+static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p, u32 self)
+{
+	struct usher_turn wants = { .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct usher_pair *asks, *answers;
+	struct usher_demand demand = {};
+	u32 llc = u->cids[self].llc;
+
+	if (usher_no_preempt || me->ran_before_pid != waker->pid || me->leaving)
+		return false;
+	asks = bpf_task_storage_get(&usher_pairs, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!asks || !usher_pair_asks(u, self, asks, p->pid, wants.at_ns))
+		return false;
+	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
+	if (!answers || !usher_pair_answers(answers, waker->pid) || me->pinned || p->policy == USHER_SCHED_BATCH ||
+	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
+		return false;
+	demand_of(u, p, &demand);
+	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc)))
+		return false;
+	scx_bpf_task_set_dsq_vtime(p, wants.vtime);
+	me->gives_pid = waker->pid;
+	return true;
+}
+
+/* p, which ran on cid, sleeps: whether it has asked for its partner as it always does. */
+static __noinline void pair_sleeps(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_pair *asks = bpf_task_storage_get(&usher_pairs, p, 0, 0);
+
+	if (asks)
+		usher_pair_sleeps(u, cid, asks, scx_bpf_now());
 }
 
 #endif

@@ -173,9 +173,13 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
 		settle(u, h, u->cids[d.cid].llc);
 	rescue(u, self);
-	if (d.claimed)
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
 	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
+	if (d.claimed) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
+	} else if (r.wake == USHER_WAKE_SYNC && u->cids[d.cid].llc == u->cids[self].llc && gives_way(u, p, self)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, SCX_ENQ_PREEMPT);
+		return u->cids[self].cpu;
+	}
 	return u->cids[d.cid].cpu;
 }
 
@@ -280,6 +284,11 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (misfit_move(u, p, cid, enq_flags))
 		return;
+	if (usher_host_cpus[self].gives_pid == p->pid && !(enq_flags & SCX_ENQ_WAKEUP)) {
+		usher_host_cpus[self].gives_pid = 0;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+		return;
+	}
 	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
 		/*
 		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU
@@ -455,6 +464,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
 	me->began_ns = p->se.sum_exec_runtime;
+	me->gives_pid = 0;
 	usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting())
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
@@ -471,6 +481,8 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	charge(u, p, cid);
 	load_stop(u, p, cid, runnable);
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
+	if (!runnable && usher_pair_asked(u, cid))
+		pair_sleeps(u, p, cid);
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)

@@ -60,7 +60,8 @@ struct usher_host_cpu {
 	__u32 called;	 /* 1: a greater CPU has gone idle, and calls for the task that runs here. Written by that one */
 	__u32 capacity;	 /* what the kernel says of this CPU; 0: it does not say */
 	__u32 sync_pid;	 /* the task that it woke last, if it said that it is about to sleep, and found nobody idle */
-	__u32 unused[8]; /* to whole 64-byte lines */
+	__u32 gives_pid; /* the task that ran here and gives way to its partner, until it is put back */
+	__u32 unused[7]; /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

@@ -7,6 +7,7 @@
 #include "capacity.c"
 #include "fit.c"
 #include "queue.c"
+#include "pair.c"
 #include "hint.c"
 #include "place.c"
 #include "node.c"

@@ -169,6 +169,7 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 	env_write(u, &turn->vtime, begins->vtime);
 	env_write(u, &turn->at_ns, begins->at_ns);
 	env_write(u, &turn->weight, begins->weight ? begins->weight : 1);
+	u->cpus[cid].asked = 0;
 }
 
 /* Whether the turn on cid ends for a task that slept and waits there. */

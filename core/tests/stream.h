@@ -5,7 +5,7 @@
  *
  * To be included behind core/src/core.c. One step is one operation, drawn by a generator from the
  * stream's own state: three in five place a task, the others let CPUs go idle and get busy, fill
- * queues and take from them, look for a greater CPU or for one to preempt, ask the node-aware calls. The
+ * queues and take from them, look for a greater CPU or for one to preempt, give way, ask the node-aware calls. The
  * machine's load changes with the steps, from nearly idle to wholly busy, so that all steps of a decision have
  * their time. Everything that a call returns goes into the hash.
  *
@@ -31,7 +31,8 @@ struct usher_stream {
 	u64 now_ns; /* the clock of what runs */
 	u64 USHER_MEM *queued; /* per LLC: tasks waiting in its queue */
 	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
-	struct usher_util util;	  /* ... and how much it does */
+	struct usher_util util;	  /* ... how much it does, */
+	struct usher_pair pair;	  /* ... and whom it wakes */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -247,6 +248,38 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
 }
 
+/* The task that wanders begins on cid, and wakes another one, mostly the same; then it sleeps or gives way. */
+USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_pair asks = { .partner = s->pair.partner, .sure = s->pair.sure };
+	struct usher_turn turn = { .vtime = s->vtime, .at_ns = s->now_ns };
+	u64 draw = usher_stream_next(s), first;
+	bool sure;
+
+	turn.weight = 1 + (draw & 127);
+	usher_turn_begin(u, cid, &turn);
+	s->now_ns += draw >> 8 & 0x1ffff;
+	sure = usher_pair_asks(u, cid, &asks, draw >> 25 & 31 ? 1 : 2, s->now_ns);
+	if (!(draw >> 30 & 31))
+		sure = usher_pair_asks(u, cid, &asks, 1, s->now_ns);
+	usher_stream_note(s, sure);
+	usher_stream_note(s, usher_pair_answers(&asks, 1));
+	if (sure && draw >> 35 & 3) {
+		turn.at_ns = s->now_ns;
+		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);
+		turn.weight = draw >> 37 & 127;
+		first = turn.vtime - usher_stream_next(s) % (8 * u->slice_ns);
+		usher_stream_note(s, usher_pair_gives_way(u, cid, &asks, &turn, draw >> 44 & 1 ? first : 0));
+	}
+	if (usher_pair_asked(u, cid))
+		usher_pair_sleeps(u, cid, &asks, s->now_ns + (draw >> 45 & 0x1ffff));
+	usher_stream_note(s, asks.sure);
+	s->pair.partner = asks.partner;
+	s->pair.sure = asks.sure;
+	return 0;
+}
+
 /* Whether a task of the queue suits cid better than the first. */
 USHER_UNIT u64 usher_stream_instead(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				    struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
@@ -380,6 +413,7 @@ USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream U
 		usher_idle_exit(u, cid);
 	} else if (what == 22) {
 		usher_stream_preempt(u, s, cid);
+		usher_stream_pair(u, s, cid);
 	} else if (what == 23) {
 		usher_stream_misfit(u, s, cid);
 		usher_stream_instead(u, s, cid);

@@ -51,6 +51,12 @@ struct usher_burst {
 	u64 average_ns; /* of those before, the last counting a quarter */
 };
 
+/* Whom a task wakes, and whether it sleeps then: kept by the host, per task. All 0 at first. */
+struct usher_pair {
+	u64 partner; /* the task that it woke last while nobody was idle, saying that it was about to sleep */
+	u64 sure;    /* turns in a row that ended so; and times that it gave way since it was watched */
+};
+
 /* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */
 enum usher_error {
 	USHER_NONE_IDLE = -1, /* nobody idle in reach [EBUSY] */
@@ -123,6 +129,7 @@ enum usher_event {
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
+	USHER_EV_GAVE_WAY,	 /* a task gave its partner the CPU, instead of going to sleep */
 	USHER_NR_EVENTS,
 };
 
@@ -232,10 +239,11 @@ struct usher_cpu {
 	u32 level; /* 1 + that in the CPU priority map, 0: none; written by whoever calls usher_cpupri_set() */
 	u32 shorter_turn; /* counts the looks of usher_queue_shorter() */
 	u32 taken; /* the task that this CPU was preempted for has come */
-	u32 unused_taken;
+	u32 asked; /* tasks that the one that runs here woke since it began, saying that it was about to sleep, */
+	u64 asked_ns; /* ... and when it did so last */
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (6 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (7 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 /* In which order tiers that are enough for a task are searched for an idle CPU. */

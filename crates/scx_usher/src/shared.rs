@@ -46,6 +46,7 @@ pub struct HostCpu {
     /// What the kernel says of this CPU; 0: it does not say.
     pub capacity: u32,
     sync_pid: u32,
-    unused: [u32; 8],
+    gives_pid: u32,
+    unused: [u32; 7],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

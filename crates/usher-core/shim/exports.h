@@ -129,6 +129,27 @@ bool USHER_EXPORT(take_handed)(struct usher *u, u32 cid, u64 first, u64 v, u32 w
 	return usher_take_handed(u, cid, first, &(struct usher_turn){ .vtime = v, .weight = weight }, promised);
 }
 
+bool USHER_EXPORT(pair_asks)(struct usher *u, u32 self, struct usher_pair *asks, u64 task, u64 now_ns)
+{
+	return usher_pair_asks(u, self, asks, task, now_ns);
+}
+
+bool USHER_EXPORT(pair_gives_way)(struct usher *u, u32 self, struct usher_pair *asks, u64 v, u64 now_ns, u32 weight,
+				  u64 first)
+{
+	return usher_pair_gives_way(u, self, asks, &(struct usher_turn){ v, now_ns, weight }, first);
+}
+
+bool USHER_EXPORT(pair_asked)(struct usher *u, u32 self)
+{
+	return usher_pair_asked(u, self);
+}
+
+void USHER_EXPORT(pair_sleeps)(struct usher *u, u32 self, struct usher_pair *asks, u64 now_ns)
+{
+	usher_pair_sleeps(u, self, asks, now_ns);
+}
+
 bool USHER_EXPORT(enough)(struct usher *u, u32 cid, const struct usher_demand *d)
 {
 	return usher_enough(u, cid, d);

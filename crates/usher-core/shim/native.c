@@ -91,6 +91,11 @@ void usher_tables_burst_ran(struct usher_burst *burst, u64 ran_ns, bool slept)
 	usher_burst_ran(burst, ran_ns, slept);
 }
 
+bool usher_tables_pair_answers(const struct usher_pair *pair, u64 task)
+{
+	return usher_pair_answers(pair, task);
+}
+
 bool usher_tables_present(struct usher *u, u32 shard, u32 level)
 {
 	struct usher_cpupri_leaf *leaf = &u->leaves[shard];

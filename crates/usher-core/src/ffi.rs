@@ -5,6 +5,7 @@ use std::marker::{PhantomData, PhantomPinned};
 
 use crate::kinds::{Event, Reason};
 use crate::levels::Burst;
+use crate::request::Pair;
 
 /// `struct usher`; only C looks inside.
 #[repr(C)]
@@ -146,6 +147,7 @@ extern "C" {
     ) -> u32;
     pub(crate) fn usher_tables_burst_born(u: *mut Usher, burst: *mut Burst);
     pub(crate) fn usher_tables_burst_ran(burst: *mut Burst, ran_ns: u64, slept: bool);
+    pub(crate) fn usher_tables_pair_answers(pair: *const Pair, task: u64) -> bool;
     pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_asymmetric(u: *mut Usher) -> bool;
     pub(crate) fn usher_tables_misfit_waits(u: *mut Usher, cid: u32) -> bool;
@@ -240,6 +242,13 @@ environments! {
     promised = usher_native_promised | usher_traced_promised: (*mut Usher, u32, u64) -> bool;
     take_handed = usher_native_take_handed | usher_traced_take_handed:
         (*mut Usher, u32, u64, u64, u32, bool) -> bool;
+    pair_asks = usher_native_pair_asks | usher_traced_pair_asks:
+        (*mut Usher, u32, *mut Pair, u64, u64) -> bool;
+    pair_gives_way = usher_native_pair_gives_way | usher_traced_pair_gives_way:
+        (*mut Usher, u32, *mut Pair, u64, u64, u32, u64) -> bool;
+    pair_asked = usher_native_pair_asked | usher_traced_pair_asked: (*mut Usher, u32) -> bool;
+    pair_sleeps = usher_native_pair_sleeps | usher_traced_pair_sleeps:
+        (*mut Usher, u32, *mut Pair, u64);
     enough = usher_native_enough | usher_traced_enough: (*mut Usher, u32, *const Demand) -> bool;
     tiers_first = usher_native_tiers_first | usher_traced_tiers_first:
         (*mut Usher, *const Demand) -> u32;

@@ -208,6 +208,8 @@ named! {
         TurnCut = "turn-cut",
         /// A CPU chose the task that was handed to it by its own, which went to sleep.
         Handed = "handed",
+        /// A task gave its partner the CPU, instead of going to sleep.
+        GaveWay = "gave-way",
     }
 }
 

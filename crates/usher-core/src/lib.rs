@@ -56,7 +56,7 @@ pub use kinds::{Class, Event, Granularity, PickError, Reason, TierOrder, Unknown
 pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign, Library};
-pub use request::{Decision, Demand, Hold, Query, Request, Tiers, Utilisation, Vtime, Walk};
+pub use request::{Decision, Demand, Hold, Pair, Query, Request, Tiers, Utilisation, Vtime, Walk};
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{

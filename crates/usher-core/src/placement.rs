@@ -10,7 +10,7 @@ use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 use crate::block::Block;
 use crate::ffi;
 use crate::kinds::PickError;
-use crate::request::{Decision, Hold, Query, Request, Vtime, Walk};
+use crate::request::{Decision, Hold, Pair, Query, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
 use crate::tables::{BuildError, Settings, Tables};
@@ -475,6 +475,44 @@ impl Core {
         let cid = self.cid(cid);
         // SAFETY: as in idle_enter().
         unsafe { (self.api.take_handed)(self.u, cid, first.0, v.0, weight, promised) }
+    }
+
+    /// The task that runs on `cid` wakes `task` while nobody is idle, and says that it is about to sleep: whether it always wakes
+    /// that one, and then sleeps. The task's name is the host's.
+    pub fn pair_asks(&mut self, cid: Cid, asks: &mut Pair, task: NonZeroU64, now_ns: u64) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter(); C reads and writes the pair.
+        unsafe { (self.api.pair_asks)(self.u, cid, asks, task.get(), now_ns) }
+    }
+
+    /// Whether the task that runs on `cid` gives way to its partner of this weight, which would join the queue of their LLC at
+    /// `v`, and `first` is the first there.
+    pub fn pair_gives_way(
+        &mut self,
+        cid: Cid,
+        asks: &mut Pair,
+        v: Vtime,
+        now_ns: u64,
+        weight: u32,
+        first: Option<Vtime>,
+    ) -> bool {
+        let (cid, first) = (self.cid(cid), first.map_or(0, |first| first.0));
+        // SAFETY: as in pair_asks().
+        unsafe { (self.api.pair_gives_way)(self.u, cid, asks, v.0, now_ns, weight, first) }
+    }
+
+    /// Whether the task that runs on `cid` has asked in this turn: then [`Core::pair_sleeps`] is called when it sleeps.
+    pub fn pair_asked(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.pair_asked)(self.u, cid) }
+    }
+
+    /// The task that runs on `cid`, and has asked in this turn, sleeps.
+    pub fn pair_sleeps(&mut self, cid: Cid, asks: &mut Pair, now_ns: u64) {
+        let cid = self.cid(cid);
+        // SAFETY: as in pair_asks().
+        unsafe { (self.api.pair_sleeps)(self.u, cid, asks, now_ns) }
     }
 
     /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the core is asked, and what it answers.
 
+use std::num::NonZeroU64;
+
 use usher_hint::Hints;
 use usher_topo::{Cid, Tier};
 
@@ -192,6 +194,22 @@ pub struct Vtime(pub u64);
 /// Who wakes a task that holds, and how often in a row: [`crate::Core::hold`]'s to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold(pub(crate) u32);
+
+/// Whom a task wakes, about to sleep, and whether it sleeps then: [`crate::Core::pair_asks`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    partner: u64,
+    sure: u64,
+}
+
+impl Pair {
+    /// Whether `task` is the one that this task always wakes.
+    pub fn answers(&self, task: NonZeroU64) -> bool {
+        // SAFETY: C reads the pair.
+        unsafe { ffi::usher_tables_pair_answers(self, task.get()) }
+    }
+}
 
 /// Where a CPU without work has looked so far.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks that wake each other in turn, where nobody idles: under usher one leaves the other its CPU, and with it the
-//! caches, and neither who waits in the queue nor who wakes by a timer pays for that.
+//! caches, and gives way before it sleeps; neither who waits in the queue nor who wakes by a timer pays for that.
 
 mod common;
 
@@ -57,6 +57,10 @@ fn timer(world: &mut World) -> TaskSpec {
 
 /// So many pairs, and a timer, on four CPUs with one queue, for a second. Whoever writes may say that it is about to sleep.
 fn pairs(nr: usize, sync: bool) -> Report {
+    pairs_under("usher", nr, sync)
+}
+
+fn pairs_under(policy: &str, nr: usize, sync: bool) -> Report {
     let spec = ChannelSpec {
         sync,
         ..ChannelSpec::PIPE
@@ -69,7 +73,89 @@ fn pairs(nr: usize, sync: bool) -> Report {
         tasks.push(partner(true, back, there, rounds));
         tasks.push(partner(false, there, back, rounds));
     }
-    on_four_cpus("usher", world, tasks, SEC)
+    on_four_cpus(policy, world, tasks, SEC)
+}
+
+/// All rounds of all pairs.
+fn rounds(report: &Report) -> f64 {
+    let of_pairs = report.metrics.iter();
+    let of_pairs =
+        of_pairs.filter(|(name, _)| name.starts_with("rounds_") && name.ends_with("_per_s"));
+    of_pairs.map(|(_, rounds)| rounds).sum()
+}
+
+// Goal: two that always wake each other do not go to sleep in between, and more gets done.
+// Method: wakeups per round and rounds, with and without preemption, of as many pairs as CPUs and of more.
+#[test]
+fn pairs_give_way() {
+    for nr in [4, 6, 8, 16] {
+        let [sleeps, gives] =
+            ["usher:preempt=false", "usher"].map(|policy| pairs_under(policy, nr, true));
+        let [before, after] = [&sleeps, &gives].map(|r| r.metrics["wakeups"] / rounds(r));
+        assert!(
+            after < 0.7 * before,
+            "{nr} pairs: {after} wakeups a round, {before} if nobody gives way"
+        );
+        let gain = rounds(&gives) / rounds(&sleeps);
+        assert!(gain > 1.02, "{nr} pairs: {gain} times the rounds");
+        assert!(gives.counters["gave-way"] > 10_000, "{nr} pairs");
+        assert_eq!(sleeps.counters["gave-way"], 0);
+    }
+}
+
+/// Writes piece after piece.
+fn source(to: Channel) -> TaskSpec {
+    let mut works = false;
+    let program = move |_: &mut TaskCtx<'_>| {
+        works = !works;
+        match works {
+            true => Action::Compute(2 * US),
+            false => Action::Write {
+                channel: to,
+                bytes: 4096,
+            },
+        }
+    };
+    TaskSpec::new("source", program)
+}
+
+/// Reads them.
+fn drain(from: Channel, pieces: CounterId) -> TaskSpec {
+    let mut works = true;
+    let program = move |ctx: &mut TaskCtx<'_>| {
+        works = !works;
+        if works {
+            ctx.count(pieces, 1);
+            return Action::Compute(2 * US);
+        }
+        Action::Read {
+            channel: from,
+            bytes: 4096,
+            exact: true,
+        }
+    };
+    TaskSpec::new("drain", program)
+}
+
+// Goal: who has more to say is not interrupted by each answer.
+// Method: six streams through pipes on four CPUs: as many pieces with preemption as without, and hardly anybody gives way.
+#[test]
+fn streams_flow() {
+    let [all, some] = ["usher:preempt=false", "usher"].map(|policy| {
+        let mut world = World::new();
+        let mut tasks = Vec::new();
+        let pieces = world.new_counter("pieces");
+        for _ in 0..6 {
+            let pipe = world.new_channel(ChannelSpec::PIPE);
+            tasks.push(source(pipe));
+            tasks.push(drain(pipe, pieces));
+        }
+        on_four_cpus(policy, world, tasks, SEC)
+    });
+    let [before, after] = [&all, &some].map(|r| r.metrics["pieces_per_s"]);
+    assert!(after > 0.98 * before, "{after} pieces, {before}");
+    let gave = some.counters["gave-way"] as f64;
+    assert!(gave < 0.01 * after, "{gave} of {after} pieces");
 }
 
 // Goal: of two that wake each other in turn one runs on a CPU at a time, however many pairs there are, and they get

@@ -21,6 +21,7 @@
 //! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
 
 mod capacity;
+mod pair;
 mod urgent;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +29,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use usher_core::{
-    AccessKind, Burst, CidSet, Core, Event, Granularity, Hints, Hold, Query, Reason, Request,
+    AccessKind, Burst, CidSet, Core, Event, Granularity, Hints, Hold, Pair, Query, Reason, Request,
     Settings,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
@@ -96,6 +97,8 @@ enum Decided {
     Claimed(Cpu),
     /// None, and the waker said that it is about to sleep.
     Sync,
+    /// Its waker's, which gives way to it.
+    InTurn(Cpu),
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -111,6 +114,8 @@ enum Place {
     },
     /// In the queue of that CPU's LLC, and handed to it.
     Handed(Cpu),
+    /// It still runs, and gives way to its partner.
+    GivesWay,
 }
 
 /// What the policy knows of a CPU: one cache line.
@@ -187,6 +192,8 @@ pub struct Usher {
     cpus: Vec<Cpu>, // by cid
     tasks: Vec<Known>,
     holds: Vec<Hold>, // of hinted tasks
+    /// Whom tasks wake, about to sleep.
+    pairs: Vec<Pair>,
     /// What tasks run between two sleeps, once somebody may preempt.
     bursts: Option<Vec<Burst>>,
     seq: u64,
@@ -238,6 +245,7 @@ impl Usher {
             cpus: Vec::new(),
             tasks: Vec::new(),
             holds: Vec::new(),
+            pairs: Vec::new(),
             bursts: None,
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
@@ -685,6 +693,7 @@ impl Policy for Usher {
         }
         self.tasks[task.index()] = Known::default();
         self.holds[task.index()] = Hold::default();
+        self.pair_born(task);
         self.burst_born(task);
         if let Some(unequal) = &mut self.unequal {
             unequal.task_new(task);
@@ -721,17 +730,21 @@ impl Policy for Usher {
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
-        let cpu = self.cpus[decision.cid.index()];
+        let mut cpu = self.cpus[decision.cid.index()];
+        let decided = match decision.claimed {
+            true => Decided::Claimed(cpu),
+            false if wake.sync => self.woken_synchronously(host, wake, &request, cpu),
+            false => Decided::Nothing,
+        };
+        if let Decided::InTurn(by) = decided {
+            cpu = by;
+        }
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
             self.settle(host, wake.task, Some(self.at[cpu.index()].llc));
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
-        known.decided = match decision.claimed {
-            true => Decided::Claimed(cpu),
-            false if wake.sync => Decided::Sync,
-            false => Decided::Nothing,
-        };
+        known.decided = decided;
         Placement {
             cpu,
             reason: decision.reason.index() as u16,
@@ -742,6 +755,8 @@ impl Policy for Usher {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
         if decided == Decided::Claimed(cpu) {
             self.put_local(host, task, cpu);
+        } else if decided == Decided::InTurn(cpu) {
+            self.preempt(host, task, cpu);
         } else {
             let wakes = matches!(
                 why,
@@ -758,7 +773,7 @@ impl Policy for Usher {
         let known = &mut self.tasks[task.index()];
         let key = (known.vtime, known.seq);
         match std::mem::take(&mut known.place) {
-            Place::Nowhere => {}
+            Place::Nowhere | Place::GivesWay => {}
             Place::Local(cpu) => self.at[cpu.index()].remove(task),
             Place::Own(cid) => {
                 let cpu = self.cpus[cid.index()];
@@ -785,8 +800,14 @@ impl Policy for Usher {
             };
             self.rescue(host);
         }
-        if let (Some(_), Some((prev, _))) = (task, prev) {
-            self.queue(host, prev, cpu, None);
+        match (task, prev) {
+            (Some(_), Some((prev, _))) if self.tasks[prev.index()].place == Place::GivesWay => {
+                host.charge(CALLBACK_NS);
+                self.tasks[prev.index()].place = Place::Local(cpu);
+                self.at[cpu.index()].push(prev);
+            }
+            (Some(_), Some((prev, _))) => self.queue(host, prev, cpu, None),
+            _ => {}
         }
         let task = task.or(prev.map(|(prev, _)| prev))?;
         self.tasks[task.index()].place = Place::Nowhere;
@@ -813,6 +834,9 @@ impl Policy for Usher {
         known.vtime = vtime;
         known.charged += ran;
         self.burst_end(host, task, ran, why == StopWhy::Slept);
+        if why == StopWhy::Slept {
+            self.pair_sleeps(host, task, cpu);
+        }
         if self.put_unequal(host, task, cpu, why) {
             return;
         }

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Pairs: two tasks that wake each other in turn, where nobody idles.
+ *
+ * Who wakes its partner and is about to sleep would leave it the CPU (usher_hand()). If it gives way at once instead, while it is
+ * still awake, the answer finds it awake: it goes on when the partner sleeps, and has neither slept nor been woken. Until then
+ * it waits behind the partner on the CPU, as if its turn had been interrupted.
+ *
+ * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
+ * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
+ * each turn and towards its end. Who gives way does not sleep, so now and then it does not give way, and is
+ * watched again.
+ *
+ * The host keeps a struct usher_pair per task, and says who wakes whom synchronously while nobody is idle, and who sleeps.
+ */
+#ifndef USHER_PAIR_C
+#define USHER_PAIR_C
+
+#include "../include/usher/usher.h"
+#include "queue.c"
+
+#define USHER_PAIR_SURE 4    /* turns in a row that ended so, from which on a task gives way */
+#define USHER_PAIR_WATCH 16  /* of so many times it gives way all but once */
+#define USHER_PAIR_SHORT 16  /* a turn that counts lasts at most this part of a slice, */
+#define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it */
+
+/*
+ * The task that runs on self wakes another one, by the host's name for it, and says that it is about to sleep. True: it always
+ * wakes that one, and then sleeps.
+ */
+USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 task, u64 now_ns)
+{
+	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+
+	me->asked++;
+	me->asked_ns = now_ns;
+	if (asks->partner != task) {
+		asks->partner = task;
+		asks->sure = 0;
+	}
+	return asks->sure >= USHER_PAIR_SURE && asks->sure < USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;
+}
+
+/* Whether the task with this name is the one that p always wakes. */
+USHER_FN bool usher_pair_answers(const struct usher_pair *p, u64 task)
+{
+	return p->partner == task && p->sure >= USHER_PAIR_SURE;
+}
+
+/*
+ * Whether the task that runs on self, which asks, gives way to its partner. That one would join the queue of their LLC at
+ * wants->vtime. If somebody waits there, at first (0: nobody), neither may be so far ahead that its turn would end.
+ */
+USHER_FN bool usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_turn *wants,
+				   u64 first)
+{
+	struct usher_turn USHER_MEM *turn = &u->cpus[self].turn;
+	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
+	s64 ahead;
+
+	if (!weight || wants->weight < weight)
+		return false;
+	if (first) {
+		ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[self].llc) - first;
+		if (ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight))
+			return false;
+		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))
+			return false;
+	}
+	asks->sure++;
+	u->cpus[self].asked = 0;
+	env_count(u, self, USHER_EV_GAVE_WAY);
+	return true;
+}
+
+/* Whether the task that runs on self, and sleeps now, has asked in this turn: then usher_pair_sleeps(). */
+USHER_FN bool usher_pair_asked(struct usher USHER_MEM *u, u32 self)
+{
+	return u->cpus[self].asked;
+}
+
+/* The task that runs on self sleeps, and has asked in this turn. */
+USHER_FN void usher_pair_sleeps(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 now_ns)
+{
+	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+	s64 before = me->asked_ns - env_read(u, &me->turn.at_ns), after = now_ns - me->asked_ns;
+
+	if (me->asked > 1 || before + after > (s64)(u->slice_ns / USHER_PAIR_SHORT) || after > USHER_PAIR_AFTER * before)
+		asks->sure = 0;
+	else if (asks->sure < USHER_PAIR_SURE)
+		asks->sure++;
+	else
+		asks->sure = USHER_PAIR_SURE;
+	me->asked = 0;
+}
+
+#endif

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Goal: a task gives way to its partner only if it always wakes that one and then sleeps, and not at the cost of who waits.
+//! Method: turns that end in every way are told to the core one by one, as a host does.
+
+use std::num::NonZeroU64;
+
+use usher_core::{Core, Event, Pair, Vtime, DEFAULT_SLICE_NS};
+use usher_topo::{shape, Cid, Llc, Topology};
+
+const CID: Cid = Cid(1);
+const SLICE: u64 = DEFAULT_SLICE_NS;
+/// Turns after which a task is sure.
+const SURE: u32 = 4;
+/// Of so many times that it is sure it gives way all but once.
+const WATCH: u32 = 16;
+const US: u64 = 1000;
+
+fn name(n: u64) -> NonZeroU64 {
+    NonZeroU64::new(n).expect("not 0")
+}
+
+/// What a turn brings that has begun.
+type Spoils = fn(&mut Asker);
+
+/// One task that runs on a CPU, begins turns there and wakes others.
+struct Asker {
+    core: Core,
+    pair: Pair,
+    now_ns: u64,
+}
+
+impl Asker {
+    fn new() -> Asker {
+        let topology = Topology::build(&shape::parse("1n1l4c1t").expect("a shape"), 64);
+        Asker {
+            core: Core::of(&topology.expect("legal")).expect("legal"),
+            pair: Pair::default(),
+            now_ns: 1_000_000_000,
+        }
+    }
+
+    fn begins(&mut self) {
+        let v = self.core.vtime_at(Vtime::default(), Llc(0));
+        self.core.turn_begin(CID, v, self.now_ns, 100);
+    }
+
+    fn asks(&mut self, after_ns: u64, task: u64) -> bool {
+        self.now_ns += after_ns;
+        let now_ns = self.now_ns;
+        self.core.pair_asks(CID, &mut self.pair, name(task), now_ns)
+    }
+
+    fn sleeps(&mut self, after_ns: u64) {
+        self.now_ns += after_ns;
+        if self.core.pair_asked(CID) {
+            self.core.pair_sleeps(CID, &mut self.pair, self.now_ns);
+        }
+        self.now_ns += 50 * US;
+    }
+
+    /// A turn in which it wakes task 7, as one that waits for the answer does. Whether it was sure to sleep.
+    fn turn(&mut self) -> bool {
+        self.begins();
+        let sure = self.asks(10 * US, 7);
+        self.sleeps(5 * US);
+        sure
+    }
+
+    /// Whether its partner answers: the same as being sure of that one.
+    fn sure(&self) -> bool {
+        self.pair.answers(name(7))
+    }
+
+    /// Four turns, so that it is sure.
+    fn settled() -> Asker {
+        let mut asker = Asker::new();
+        for _ in 0..SURE {
+            assert!(!asker.sure());
+            assert!(!asker.turn());
+        }
+        assert!(asker.sure() && !asker.pair.answers(name(8)));
+        asker
+    }
+
+    /// Whether it gives way in a turn in which it has run for so long, to a partner of this weight that would join the queue
+    /// `partner_ns` behind the clock, while somebody waits there, `first_ns` behind it.
+    fn gives_way(
+        &mut self,
+        ran_ns: u64,
+        weight: u32,
+        partner_ns: u64,
+        first_ns: Option<u64>,
+    ) -> bool {
+        self.begins();
+        let sure = self.asks(ran_ns, 7);
+        let clock = self.core.vtime_at(Vtime::default(), Llc(0));
+        let behind = |ns: u64| Vtime(clock.0 - ns);
+        let (now_ns, first) = (self.now_ns, first_ns.map(behind));
+        let before = self.core.statistics()[Event::GaveWay];
+        let gives = sure
+            && (self.core).pair_gives_way(
+                CID,
+                &mut self.pair,
+                behind(partner_ns),
+                now_ns,
+                weight,
+                first,
+            );
+        let counted = self.core.statistics()[Event::GaveWay] - before;
+        assert_eq!(counted, u64::from(gives));
+        gives
+    }
+}
+
+#[test]
+fn four_turns_make_sure() {
+    let mut asker = Asker::settled();
+    for _ in 0..100 {
+        assert!(asker.turn());
+    }
+}
+
+#[test]
+fn what_is_no_question_begins_anew() {
+    let spoilt: [(&str, Spoils); 5] = [
+        ("another partner", |asker| {
+            assert!(!asker.asks(10 * US, 8));
+            asker.sleeps(5 * US);
+        }),
+        ("two in one turn", |asker| {
+            asker.asks(10 * US, 7);
+            asker.asks(10 * US, 7);
+            asker.sleeps(5 * US);
+        }),
+        ("a long turn", |asker| {
+            asker.asks(SLICE / 16 - 5 * US, 7);
+            asker.sleeps(6 * US);
+        }),
+        ("a question at the beginning", |asker| {
+            asker.asks(10 * US, 7);
+            asker.sleeps(21 * US);
+        }),
+        ("another one in the next turn", |asker| {
+            asker.asks(10 * US, 7);
+            asker.sleeps(5 * US);
+            asker.begins();
+            asker.asks(10 * US, 8);
+            asker.sleeps(5 * US);
+        }),
+    ];
+    for (what, spoil) in spoilt {
+        let mut asker = Asker::settled();
+        asker.begins();
+        spoil(&mut asker);
+        assert!(!asker.sure(), "{what}");
+        for _ in 0..SURE {
+            assert!(!asker.turn(), "{what}");
+        }
+        assert!(asker.turn(), "{what}");
+    }
+    // The longest turn that counts, and the longest time after the question.
+    let mut asker = Asker::settled();
+    asker.begins();
+    asker.asks(SLICE / 16 - 5 * US, 7);
+    asker.sleeps(5 * US);
+    assert!(asker.sure());
+    asker.begins();
+    asker.asks(10 * US, 7);
+    asker.sleeps(20 * US);
+    assert!(asker.sure());
+}
+
+#[test]
+fn turns_without_a_question_or_interrupted_say_nothing() {
+    let mut asker = Asker::settled();
+    asker.begins();
+    asker.sleeps(SLICE);
+    assert!(asker.sure());
+    asker.begins();
+    asker.asks(10 * US, 7);
+    asker.begins(); // as after the end of a slice
+    asker.sleeps(SLICE);
+    assert!(asker.sure());
+}
+
+#[test]
+fn now_and_then_it_is_watched() {
+    let mut asker = Asker::settled();
+    for _ in 0..3 {
+        for _ in 1..WATCH {
+            assert!(asker.gives_way(10 * US, 100, 0, None));
+            assert!(!asker.core.pair_asked(CID), "it does not sleep");
+        }
+        assert!(!asker.gives_way(10 * US, 100, 0, None));
+        asker.sleeps(5 * US);
+    }
+    // It has changed its ways since.
+    for _ in 1..WATCH {
+        assert!(asker.gives_way(10 * US, 100, 0, None));
+    }
+    asker.gives_way(10 * US, 100, 0, None);
+    asker.sleeps(100 * US);
+    assert!(!asker.sure() && !asker.turn());
+}
+
+#[test]
+fn nobody_gives_way_to_a_lighter_one() {
+    assert!(!Asker::settled().gives_way(10 * US, 99, 0, None));
+    assert!(Asker::settled().gives_way(10 * US, 1000, 0, None));
+    // Nobody has begun to run on a CPU that has just come.
+    let mut asker = Asker::new();
+    let v = asker.core.vtime_at(Vtime::default(), Llc(0));
+    assert!(!(asker.core).pair_gives_way(CID, &mut asker.pair, v, 0, 100, None));
+}
+
+#[test]
+fn who_waits_is_not_passed_over_for_long() {
+    let step = 4096; // of virtual time, which names its LLC in the low bits
+    let gives =
+        |partner_ns, first_ns| Asker::settled().gives_way(10 * US, 100, partner_ns, Some(first_ns));
+    // The asker, at the clock, would go on until it leads by two slices.
+    assert!(gives(2 * SLICE, 2 * SLICE - 10 * US - step));
+    assert!(!gives(2 * SLICE, 2 * SLICE));
+    // Who is handed a CPU may come four slices after the first: here the first is ahead of the clock.
+    let mut asker = Asker::settled();
+    asker.begins();
+    assert!(asker.asks(10 * US, 7));
+    let clock = asker.core.vtime_at(Vtime::default(), Llc(0)).0;
+    let (first, now_ns) = (Vtime(clock), asker.now_ns);
+    let mut gives = |ahead: u64| {
+        let v = Vtime(clock + ahead);
+        (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, Some(first))
+    };
+    assert!(gives(4 * SLICE - step));
+    assert!(!gives(4 * SLICE + step));
+}
