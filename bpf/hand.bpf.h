@@ -99,8 +99,8 @@ static __noinline u64 first_vtime(u32 llc)
 	return vtime;
 }
 
-/* The task that runs here wakes p while nobody is idle, and says that it is about to sleep: whether it gives way to p. */
-static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p, u32 self)
+/* The task that runs here wakes p, and says that it is about to sleep: whether it gives way to p, which ran last on prev. */
+static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
 {
 	struct usher_turn wants = { .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
@@ -109,13 +109,15 @@ static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p,
 	struct usher_demand demand = {};
 	u32 llc = u->cids[self].llc;
 
-	if (usher_no_preempt || me->ran_before_pid != waker->pid || me->leaving)
+	if (usher_no_preempt || me->ran_before_pid != waker->pid || !in_service(u, bpf_get_smp_processor_id()))
 		return false;
 	asks = bpf_task_storage_get(&usher_pairs, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!asks || !usher_pair_asks(u, self, asks, p->pid, wants.at_ns))
 		return false;
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
-	if (!answers || !usher_pair_answers(answers, waker->pid) || me->pinned || p->policy == USHER_SCHED_BATCH ||
+	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, prev))
+		return false;
+	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
 		return false;
 	demand_of(u, p, &demand);

@@ -7,7 +7,7 @@
  * for tasks that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that
  * CPU's local queue.
  *
- *   select_cpu    place(); a claimed CPU gets the task at once
+ *   select_cpu    place(); a claimed CPU gets the task at once; but who always wakes the same one may give way to it
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU; but an urgent task
  *                 that was woken takes the CPU of one that is not
  *   dispatch      a CPU without work: its own queue and its LLC's in turn, there perhaps the task that was handed to it,
@@ -168,18 +168,19 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		r.hints = h->flags;
 		r.hints = usher_hold(u, &r, &h->hold);
 	}
+	if (r.wake == USHER_WAKE_SYNC && gives_way(u, p, self, r.prev, r.hints)) {
+		usher_host_cpus[self].sync_pid = 0;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, SCX_ENQ_PREEMPT);
+		return u->cids[self].cpu;
+	}
 	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
 		settle(u, h, u->cids[d.cid].llc);
 	rescue(u, self);
-	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
-	if (d.claimed) {
+	if (d.claimed)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
-	} else if (r.wake == USHER_WAKE_SYNC && u->cids[d.cid].llc == u->cids[self].llc && gives_way(u, p, self)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, SCX_ENQ_PREEMPT);
-		return u->cids[self].cpu;
-	}
+	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
 	return u->cids[d.cid].cpu;
 }
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Pairs: two tasks that wake each other in turn, where nobody idles.
+ * Pairs: two tasks that wake each other in turn.
  *
- * Who wakes its partner and is about to sleep would leave it the CPU (usher_hand()). If it gives way at once instead, while it is
- * still awake, the answer finds it awake: it goes on when the partner sleeps, and has neither slept nor been woken. Until then
- * it waits behind the partner on the CPU, as if its turn had been interrupted.
+ * Who wakes its partner is about to sleep. If it gives way at once instead, while it is still awake, the answer finds it awake: it
+ * goes on when the partner sleeps, and has neither slept nor been woken. Until then it waits behind the partner on the CPU, as
+ * if its turn had been interrupted. Nobody is searched for, nor woken elsewhere. Only where the partner's own CPU idles, and shares
+ * its core with nobody else, it is woken there all the same: then one ends its turn while the other begins.
  *
  * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
  * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
  * each turn and towards its end. Who gives way does not sleep, so now and then it does not give way, and is
  * watched again.
  *
- * The host keeps a struct usher_pair per task, and says who wakes whom synchronously while nobody is idle, and who sleeps.
+ * The host keeps a struct usher_pair per task, and says who wakes whom synchronously, before it asks for a place, and who sleeps.
  */
 #ifndef USHER_PAIR_C
 #define USHER_PAIR_C
@@ -39,6 +40,20 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 		asks->sure = 0;
 	}
 	return asks->sure >= USHER_PAIR_SURE && asks->sure < USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;
+}
+
+/*
+ * Whether the task that runs on self leaves its partner where that ran last: on prev, which idles, and so does the rest of its core,
+ * but for self.
+ */
+USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, u32 prev)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[prev], *me = &u->cids[self];
+	u64 idle = usher_shard_idle(u, &u->shards[c->shard]);
+
+	if (me->shard == c->shard)
+		idle |= 1ULL << (me->bit & 63);
+	return prev != self && (idle & c->core) == c->core;
 }
 
 /* Whether the task with this name is the one that p always wakes. */
@@ -69,7 +84,7 @@ USHER_FN bool usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct u
 	}
 	asks->sure++;
 	u->cpus[self].asked = 0;
-	env_count(u, self, USHER_EV_GAVE_WAY);
+	u->cpus[self].reasons[USHER_PARTNER]++;
 	return true;
 }
 

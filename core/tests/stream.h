@@ -265,6 +265,7 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		sure = usher_pair_asks(u, cid, &asks, 1, s->now_ns);
 	usher_stream_note(s, sure);
 	usher_stream_note(s, usher_pair_answers(&asks, 1));
+	usher_stream_note(s, usher_pair_apart(u, cid, usher_stream_below(s, u->nr_cids)));
 	if (sure && draw >> 35 & 3) {
 		turn.at_ns = s->now_ns;
 		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);

@@ -53,7 +53,7 @@ struct usher_burst {
 
 /* Whom a task wakes, and whether it sleeps then: kept by the host, per task. All 0 at first. */
 struct usher_pair {
-	u64 partner; /* the task that it woke last while nobody was idle, saying that it was about to sleep */
+	u64 partner; /* the task that it woke last, saying that it was about to sleep */
 	u64 sure;    /* turns in a row that ended so; and times that it gave way since it was watched */
 };
 
@@ -97,6 +97,7 @@ enum usher_reason {
 	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
 	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), a much shorter queue, or where allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
+	USHER_PARTNER,		/* the waker's, which gives way: see pair.c */
 	USHER_NR_REASONS,
 };
 
@@ -129,7 +130,6 @@ enum usher_event {
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
-	USHER_EV_GAVE_WAY,	 /* a task gave its partner the CPU, instead of going to sleep */
 	USHER_NR_EVENTS,
 };
 

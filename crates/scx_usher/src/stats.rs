@@ -136,7 +136,12 @@ impl From<&Counters> for Metrics {
             let index = HINT_CALLS.iter().position(|call| *call == name);
             index.map_or(0, |index| counters.hint_calls[index])
         };
-        let waits = [Reason::Queued, Reason::QueuedElsewhere, Reason::Nowhere];
+        let waits = [
+            Reason::Queued,
+            Reason::QueuedElsewhere,
+            Reason::Nowhere,
+            Reason::Partner,
+        ];
         Self {
             decisions: core.decisions(),
             claimed: core.decisions() - waits.iter().map(|reason| core[*reason]).sum::<u64>(),

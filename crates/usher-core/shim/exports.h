@@ -140,6 +140,11 @@ bool USHER_EXPORT(pair_gives_way)(struct usher *u, u32 self, struct usher_pair *
 	return usher_pair_gives_way(u, self, asks, &(struct usher_turn){ v, now_ns, weight }, first);
 }
 
+bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, u32 prev)
+{
+	return usher_pair_apart(u, self, prev);
+}
+
 bool USHER_EXPORT(pair_asked)(struct usher *u, u32 self)
 {
 	return usher_pair_asked(u, self);

@@ -148,6 +148,8 @@ named! {
         QueuedElsewhere = "queued-elsewhere",
         /// No CPU of the machine is allowed.
         Nowhere = "nowhere",
+        /// The waker's CPU: of two tasks that always wake each other one gives way to the other.
+        Partner = "partner",
     }
 }
 
@@ -208,8 +210,6 @@ named! {
         TurnCut = "turn-cut",
         /// A CPU chose the task that was handed to it by its own, which went to sleep.
         Handed = "handed",
-        /// A task gave its partner the CPU, instead of going to sleep.
-        GaveWay = "gave-way",
     }
 }
 

@@ -477,12 +477,19 @@ impl Core {
         unsafe { (self.api.take_handed)(self.u, cid, first.0, v.0, weight, promised) }
     }
 
-    /// The task that runs on `cid` wakes `task` while nobody is idle, and says that it is about to sleep: whether it always wakes
-    /// that one, and then sleeps. The task's name is the host's.
+    /// The task that runs on `cid` wakes `task`, and says that it is about to sleep: whether it always wakes that one, and then
+    /// sleeps. The task's name is the host's.
     pub fn pair_asks(&mut self, cid: Cid, asks: &mut Pair, task: NonZeroU64, now_ns: u64) -> bool {
         let cid = self.cid(cid);
         // SAFETY: as in idle_enter(); C reads and writes the pair.
         unsafe { (self.api.pair_asks)(self.u, cid, asks, task.get(), now_ns) }
+    }
+
+    /// Whether the task that runs on `cid` leaves its partner where that ran last, on a core of its own that idles.
+    pub fn pair_apart(&mut self, cid: Cid, prev: Cid) -> bool {
+        let (cid, prev) = (self.cid(cid), self.cid(prev));
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.pair_apart)(self.u, cid, prev) }
     }
 
     /// Whether the task that runs on `cid` gives way to its partner of this weight, which would join the queue of their LLC at

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{Core, Event, Pair, Vtime, DEFAULT_SLICE_NS};
+use usher_core::{Core, Pair, Reason, Vtime, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Llc, Topology};
 
 const CID: Cid = Cid(1);
@@ -96,7 +96,7 @@ impl Asker {
         let clock = self.core.vtime_at(Vtime::default(), Llc(0));
         let behind = |ns: u64| Vtime(clock.0 - ns);
         let (now_ns, first) = (self.now_ns, first_ns.map(behind));
-        let before = self.core.statistics()[Event::GaveWay];
+        let before = self.core.statistics()[Reason::Partner];
         let gives = sure
             && (self.core).pair_gives_way(
                 CID,
@@ -106,7 +106,7 @@ impl Asker {
                 weight,
                 first,
             );
-        let counted = self.core.statistics()[Event::GaveWay] - before;
+        let counted = self.core.statistics()[Reason::Partner] - before;
         assert_eq!(counted, u64::from(gives));
         gives
     }
@@ -233,4 +233,27 @@ fn who_waits_is_not_passed_over_for_long() {
     };
     assert!(gives(4 * SLICE - step));
     assert!(!gives(4 * SLICE + step));
+}
+
+#[test]
+fn a_partner_with_a_core_of_its_own_is_left_there() {
+    // Two threads per core, cids 0 and 1 the first of them.
+    let apart = |idle: &[u32], this: u32, prev: u32| {
+        let topology = Topology::build(&shape::parse("1n2l2c2t").expect("a shape"), 64);
+        let mut core = Core::of(&topology.expect("legal")).expect("legal");
+        for &cid in idle {
+            core.idle_enter(Cid(cid));
+        }
+        core.pair_apart(Cid(this), Cid(prev))
+    };
+    assert!(apart(&[2, 3], 0, 2), "its whole core");
+    assert!(!apart(&[2], 0, 2), "beside another one");
+    assert!(!apart(&[3], 0, 2), "in use");
+    assert!(
+        apart(&[1], 0, 1),
+        "beside its waker, which is about to sleep"
+    );
+    assert!(!apart(&[], 0, 1), "in use");
+    assert!(!apart(&[0, 1], 0, 0), "where the waker runs");
+    assert!(apart(&[4, 5], 0, 4), "in another LLC");
 }

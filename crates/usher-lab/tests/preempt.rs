@@ -173,7 +173,7 @@ fn two_that_wake_each_other_give_way() {
     let [sleeping, giving, streams] = &done[..] else {
         panic!("three steps");
     };
-    let gave = |step: &StepOutcome| counted(step, "events", "gave-way");
+    let gave = |step: &StepOutcome| counted(step, "reasons", "partner");
     let took_ms = |step: &StepOutcome| step.report.elapsed_ns as f64 / 1e6;
     let said = format!(
         "{:.1} ms and {} times; with --no-preempt {:.1} ms; streams {} times",

@@ -98,8 +98,8 @@ fn pairs_give_way() {
         );
         let gain = rounds(&gives) / rounds(&sleeps);
         assert!(gain > 1.02, "{nr} pairs: {gain} times the rounds");
-        assert!(gives.counters["gave-way"] > 10_000, "{nr} pairs");
-        assert_eq!(sleeps.counters["gave-way"], 0);
+        assert!(gives.reasons["partner"] > 10_000, "{nr} pairs");
+        assert_eq!(sleeps.reasons["partner"], 0);
     }
 }
 
@@ -154,7 +154,7 @@ fn streams_flow() {
     });
     let [before, after] = [&all, &some].map(|r| r.metrics["pieces_per_s"]);
     assert!(after > 0.98 * before, "{after} pieces, {before}");
-    let gave = some.counters["gave-way"] as f64;
+    let gave = some.reasons["partner"] as f64;
     assert!(gave < 0.01 * after, "{gave} of {after} pieces");
 }
 

@@ -4,7 +4,8 @@
 //! This file is the host of the core on a modelled machine, as `bpf/main.bpf.c` is its host in a kernel,
 //! and does the same things in the same order:
 //!
-//! 1. A wakeup asks the core. A claimed CPU gets the task into its local queue and is woken.
+//! 1. A wakeup asks the core. A claimed CPU gets the task into its local queue and is woken. Of two that always wake each
+//!    other the waker may give way: `usher/pair.rs`.
 //! 2. Otherwise the task waits in the queue of an LLC, ordered by virtual time; a task that may run on one CPU only goes
 //!    to that one if it idles, or waits in its own queue. Then the core looks once more for an idle CPU to send there.
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
@@ -726,25 +727,28 @@ impl Policy for Usher {
             request.hints = self.call(host, 0, |core| core.hold(&request, &mut hold));
             self.holds[wake.task.index()] = hold;
         }
+        if request.wake == Wake::Sync && self.gives_way(host, &request, wake.task) {
+            self.tasks[wake.task.index()].allowed = allowed;
+            return Placement {
+                cpu: host.this_cpu(),
+                reason: Reason::Partner.index() as u16,
+            };
+        }
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
-        let mut cpu = self.cpus[decision.cid.index()];
-        let decided = match decision.claimed {
-            true => Decided::Claimed(cpu),
-            false if wake.sync => self.woken_synchronously(host, wake, &request, cpu),
-            false => Decided::Nothing,
-        };
-        if let Decided::InTurn(by) = decided {
-            cpu = by;
-        }
+        let cpu = self.cpus[decision.cid.index()];
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
             self.settle(host, wake.task, Some(self.at[cpu.index()].llc));
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
-        known.decided = decided;
+        known.decided = match decision.claimed {
+            true => Decided::Claimed(cpu),
+            false if wake.sync => Decided::Sync,
+            false => Decided::Nothing,
+        };
         Placement {
             cpu,
             reason: decision.reason.index() as u16,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks that wake each other in turn: the host's part of `core/src/pair.c`, as in `bpf/hand.bpf.h`.
 
-use usher_core::{Pair, Request};
+use usher_core::{Core, Hints, Pair, Request};
 
-use super::{name, scx_weight, Decided, Place, Usher};
+use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS};
 use crate::ids::{Cpu, Id, Nanos, TaskId};
-use crate::policy::{Host, WakeInfo};
+use crate::policy::Host;
 use crate::program::Class;
 
 /// Plain instructions of a look into a task's storage.
@@ -20,55 +20,48 @@ impl Usher {
         self.pairs[task.index()] = Pair::default();
     }
 
-    /// A task found nobody idle, and its waker says that it is about to sleep: what follows from that. Whoever gives way to
-    /// it waits, where it was interrupted, until it sleeps.
-    pub(super) fn woken_synchronously(
-        &mut self,
-        host: &mut Host,
-        wake: &WakeInfo,
-        request: &Request,
-        cpu: Cpu,
-    ) -> Decided {
-        let (by, task) = (host.this_cpu(), wake.task);
-        let own = self.at[by.index()].llc;
-        let Some(waker) = host.curr(by) else {
-            return Decided::Sync;
+    /// A task is woken by the current one, which says that it is about to sleep: whether that gives way. It then waits where it
+    /// was interrupted until the other sleeps.
+    pub(super) fn gives_way(&mut self, host: &mut Host, request: &Request, task: TaskId) -> bool {
+        let (by, cid, now) = (host.this_cpu(), request.waker, host.now());
+        let Some(waker) = host.curr(by).filter(|_| self.settings.cpupri) else {
+            return false;
         };
-        if !self.settings.cpupri || self.at[cpu.index()].llc != own {
-            return Decided::Sync;
+        let mut asks = self.pairs[waker.index()];
+        let sure = |core: &mut Core| core.pair_asks(cid, &mut asks, name(task), now);
+        let sure = self.call(host, STORAGE_NS, sure);
+        self.pairs[waker.index()] = asks;
+        if !sure {
+            return false;
         }
-        let (cid, now) = (self.cid(by), host.now());
-        let mut pair = self.pairs[waker.index()];
-        let asks = |core: &mut usher_core::Core| core.pair_asks(cid, &mut pair, name(task), now);
-        let sure = self.call(host, STORAGE_NS, asks);
-        self.pairs[waker.index()] = pair;
-        if !sure
+        host.charge(STORAGE_NS);
+        let llc = self.at[by.index()].llc;
+        let prev = self.at[self.cpus[request.prev.index()].index()].llc;
+        if !self.pairs[task.index()].answers(name(waker))
+            || self.call(host, 0, |core| core.pair_apart(cid, request.prev))
+            || (request.hints.has(Hints::WAKE_HOLD) && prev != llc)
+            || !self.at[by.index()].own.is_empty()
             || matches!(host.task(task).class(), Class::Batch { .. })
             || !host.task(task).may_run_on(by)
         {
-            return Decided::Sync;
-        }
-        host.charge(STORAGE_NS);
-        if !self.at[by.index()].own.is_empty() || !self.pairs[task.index()].answers(name(waker)) {
-            return Decided::Sync;
+            return false;
         }
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
-        let first = self.llc[own.index()].tasks.first_key_value();
+        let first = self.llc[llc.index()].tasks.first_key_value();
         let first = first.map(|(&(first, _), _)| first);
-        let demand = request.demand;
-        let (gives, vtime) = self.call(host, 0, |core| {
-            let vtime = core.vtime_enter(vtime, own);
-            let gives = core.enough(cid, demand)
-                && core.pair_gives_way(cid, &mut pair, vtime, now, weight, first);
-            (gives, vtime)
-        });
-        if !gives {
-            return Decided::Sync;
+        let joins = self.call(host, CALLBACK_NS, |core| core.vtime_enter(vtime, llc));
+        let gives = |core: &mut Core| {
+            core.enough(cid, request.demand)
+                && core.pair_gives_way(cid, &mut asks, joins, now, weight, first)
+        };
+        if !self.call(host, 0, gives) {
+            return false;
         }
-        self.pairs[waker.index()] = pair;
-        self.tasks[task.index()].vtime = vtime;
+        self.pairs[waker.index()] = asks;
         self.tasks[waker.index()].place = Place::GivesWay;
-        Decided::InTurn(by)
+        self.tasks[task.index()].vtime = joins;
+        self.tasks[task.index()].decided = Decided::InTurn(by);
+        true
     }
 
     /// A task stops on a CPU, to sleep.
@@ -77,10 +70,10 @@ impl Usher {
         if !self.call(host, 0, |core| core.pair_asked(cid)) {
             return;
         }
-        let mut pair = self.pairs[task.index()];
+        let mut asks = self.pairs[task.index()];
         self.call(host, STORAGE_NS, |core| {
-            core.pair_sleeps(cid, &mut pair, now)
+            core.pair_sleeps(cid, &mut asks, now)
         });
-        self.pairs[task.index()] = pair;
+        self.pairs[task.index()] = asks;
     }
 }
