@@ -4,7 +4,7 @@
 //! checker's environment, loaded, and put through the scenarios; one of them must fail. So must no scenario on a copy
 //! without a change, or the table below would mean nothing.
 //!
-//! Rules that are no protocol, where tasks go on CPUs of different capacity, have mutants of their own ([`RULES`]):
+//! Rules that are no protocol, where tasks go on CPUs of different capacity and who gives way, have mutants of their own ([`RULES`]):
 //! those are compared with the plain model of `tests/reference`.
 //!
 //! `make mutants` runs it.
@@ -20,6 +20,8 @@ mod cases;
 mod machine;
 #[path = "reference/ops.rs"]
 mod ops;
+#[path = "reference/pairs.rs"]
+mod pairs;
 #[allow(dead_code)]
 #[path = "reference/plain.rs"]
 mod plain;
@@ -482,7 +484,7 @@ const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// Where tasks go on CPUs of different capacity.
+/// Where tasks go on CPUs of different capacity, and who gives way.
 const RULES: &[Mutant] = &[
     Mutant {
         name: "fits-all-of-it",
@@ -806,6 +808,104 @@ const RULES: &[Mutant] = &[
         was: "\tif (__builtin_expect(env_asymmetric(u) == 1, 0)) {\n",
         is: "\tif (0) {\n",
     },
+    Mutant {
+        name: "pair-anybody",
+        breaks: "who gives way always wakes the same one",
+        file: "pair.c",
+        was: "\t\tasks->sure = 0;\n\t}\n\treturn",
+        is: "\t}\n\treturn",
+    },
+    Mutant {
+        name: "pair-at-once",
+        breaks: "... for some turns in a row",
+        file: "pair.c",
+        was: "asks->sure >= USHER_PAIR_SURE && asks->sure < ",
+        is: "asks->sure < ",
+    },
+    Mutant {
+        name: "pair-unwatched",
+        breaks: "... and is watched now and then",
+        file: "pair.c",
+        was: " && asks->sure < USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;",
+        is: ";",
+    },
+    Mutant {
+        name: "pair-many",
+        breaks: "... once in a turn",
+        file: "pair.c",
+        was: "me->asked > 1 || ",
+        is: "",
+    },
+    Mutant {
+        name: "pair-long",
+        breaks: "... a short one",
+        file: "pair.c",
+        was: "before + after > (s64)(u->slice_ns / USHER_PAIR_SHORT) || ",
+        is: "",
+    },
+    Mutant {
+        name: "pair-early",
+        breaks: "... towards its end",
+        file: "pair.c",
+        was: " || after > USHER_PAIR_AFTER * before)",
+        is: ")",
+    },
+    Mutant {
+        name: "pair-interrupted",
+        breaks: "turns that were interrupted say nothing",
+        file: "queue.c",
+        was: "\tu->cpus[cid].asked = 0;\n",
+        is: "",
+    },
+    Mutant {
+        name: "pair-twice",
+        breaks: "who gave way has not slept",
+        file: "pair.c",
+        was: "\tu->cpus[self].asked = 0;\n",
+        is: "",
+    },
+    Mutant {
+        name: "pair-lighter",
+        breaks: "nobody gives way to less weight",
+        file: "pair.c",
+        was: "\tif (!weight || wants->weight < weight)\n",
+        is: "\tif (!weight)\n",
+    },
+    Mutant {
+        name: "pair-leads",
+        breaks: "... nor goes on so where its own turn would end",
+        file: "pair.c",
+        was: "\t\tif (ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight))\n",
+        is: "\t\tif (0)\n",
+    },
+    Mutant {
+        name: "pair-late",
+        breaks: "... nor to a partner that is far ahead of who waits",
+        file: "pair.c",
+        was: "\t\tif ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))\n",
+        is: "\t\tif (0)\n",
+    },
+    Mutant {
+        name: "pair-sibling",
+        breaks: "a partner is left beside its waker on an idle core",
+        file: "pair.c",
+        was: "\t\tidle |= 1ULL << (me->bit & 63);\n",
+        is: "\t\t;\n",
+    },
+    Mutant {
+        name: "pair-here",
+        breaks: "... not on the CPU of its waker",
+        file: "pair.c",
+        was: "prev != self && (idle",
+        is: "(idle",
+    },
+    Mutant {
+        name: "pair-half-core",
+        breaks: "... not beside another one",
+        file: "pair.c",
+        was: "(idle & c->core) == c->core;",
+        is: "idle >> (c->bit & 63) & 1;",
+    },
 ];
 
 fn core_dir() -> PathBuf {
@@ -926,6 +1026,7 @@ fn check_rules() -> Option<(u64, String)> {
         placed
             .map_err(|(_, wrong)| wrong)
             .and_then(|()| utilisation::check(seed))
+            .and_then(|()| pairs::check(seed))
             .err()
     };
     (0..300).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))

@@ -14,6 +14,7 @@ mod capacity;
 mod cases;
 mod machine;
 mod ops;
+mod pairs;
 mod plain;
 mod random;
 mod run;
@@ -93,6 +94,17 @@ fn a_line_per_shard() {
 fn utilisation_is_a_geometric_average() {
     for seed in 0..100 {
         if let Err(wrong) = utilisation::check(seed) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+// Goal: who gives way does so by its rules. Method: random turns that end in every way, beside the rules written down plainly; a
+// thousand each, and as many idle maps.
+#[test]
+fn partners_give_way_by_the_rules() {
+    for seed in 0..100 {
+        if let Err(wrong) = pairs::check(seed) {
             panic!("seed {seed}: {wrong}");
         }
     }
