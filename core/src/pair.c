@@ -71,13 +71,11 @@ USHER_FN bool usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct u
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[self].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
-	s64 ahead;
 
 	if (!weight || wants->weight < weight)
 		return false;
 	if (first) {
-		ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[self].llc) - first;
-		if (ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight))
+		if (usher_turn_due(u, self, weight, ran_ns, first))
 			return false;
 		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))
 			return false;

@@ -172,17 +172,23 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 	u->cpus[cid].asked = 0;
 }
 
+/* Whether the turn on cid, of a task of this weight, which has lasted for so long, would end now for one that comes at v. */
+USHER_INLINE bool usher_turn_due(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
+{
+	s64 ahead = usher_vtime_at(u, env_read(u, &u->cpus[cid].turn.vtime), u->cids[cid].llc) - v;
+
+	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
+}
+
 /* Whether the turn on cid ends for a task that slept and waits there. */
 USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *wants)
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
-	s64 ahead;
 
 	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART))
 		return false;
-	ahead = usher_vtime_at(u, env_read(u, &turn->vtime), u->cids[cid].llc) - wants->vtime;
-	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
+	return usher_turn_due(u, cid, weight, ran_ns, wants->vtime);
 }
 
 /*

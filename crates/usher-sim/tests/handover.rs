@@ -56,11 +56,7 @@ fn timer(world: &mut World) -> TaskSpec {
 }
 
 /// So many pairs, and a timer, on four CPUs with one queue, for a second. Whoever writes may say that it is about to sleep.
-fn pairs(nr: usize, sync: bool) -> Report {
-    pairs_under("usher", nr, sync)
-}
-
-fn pairs_under(policy: &str, nr: usize, sync: bool) -> Report {
+fn pairs(policy: &str, nr: usize, sync: bool) -> Report {
     let spec = ChannelSpec {
         sync,
         ..ChannelSpec::PIPE
@@ -76,12 +72,10 @@ fn pairs_under(policy: &str, nr: usize, sync: bool) -> Report {
     on_four_cpus(policy, world, tasks, SEC)
 }
 
-/// All rounds of all pairs.
-fn rounds(report: &Report) -> f64 {
-    let of_pairs = report.metrics.iter();
-    let of_pairs =
-        of_pairs.filter(|(name, _)| name.starts_with("rounds_") && name.ends_with("_per_s"));
-    of_pairs.map(|(_, rounds)| rounds).sum()
+/// The rounds of each pair.
+fn rounds(report: &Report, nr: usize) -> Vec<f64> {
+    let of_pair = |pair| report.metrics[&format!("rounds_{pair}_per_s")];
+    (0..nr).map(of_pair).collect()
 }
 
 // Goal: two that always wake each other do not go to sleep in between, and more gets done.
@@ -90,13 +84,14 @@ fn rounds(report: &Report) -> f64 {
 fn pairs_give_way() {
     for nr in [4, 6, 8, 16] {
         let [sleeps, gives] =
-            ["usher:preempt=false", "usher"].map(|policy| pairs_under(policy, nr, true));
-        let [before, after] = [&sleeps, &gives].map(|r| r.metrics["wakeups"] / rounds(r));
+            ["usher:preempt=false", "usher"].map(|policy| pairs(policy, nr, true));
+        let all = |report| rounds(report, nr).iter().sum::<f64>();
+        let [before, after] = [&sleeps, &gives].map(|r| r.metrics["wakeups"] / all(r));
         assert!(
             after < 0.7 * before,
             "{nr} pairs: {after} wakeups a round, {before} if nobody gives way"
         );
-        let gain = rounds(&gives) / rounds(&sleeps);
+        let gain = all(&gives) / all(&sleeps);
         assert!(gain > 1.02, "{nr} pairs: {gain} times the rounds");
         assert!(gives.reasons["partner"] > 10_000, "{nr} pairs");
         assert_eq!(sleeps.reasons["partner"], 0);
@@ -164,15 +159,13 @@ fn streams_flow() {
 #[test]
 fn pairs_keep_a_cpu() {
     for nr in [4, 6, 8, 16] {
-        let [apart, together] = [false, true].map(|sync| pairs(nr, sync).metrics);
-        let [moved, kept] = [&apart, &together].map(|metrics| metrics["migrations"]);
+        let [apart, together] = [false, true].map(|sync| pairs("usher", nr, sync));
+        let [moved, kept] = [&apart, &together].map(|report| report.metrics["migrations"]);
         assert!(
             kept < 1500.0 && moved > 10.0 * kept,
             "{nr} pairs: {kept} migrations, {moved} if nobody is handed over"
         );
-        let rounds: Vec<f64> = (0..nr)
-            .map(|pair| together[&format!("rounds_{pair}_per_s")])
-            .collect();
+        let rounds = rounds(&together, nr);
         let mean = rounds.iter().sum::<f64>() / nr as f64;
         for of in &rounds {
             assert_near(&format!("rounds of {nr} pairs"), *of, mean, 5.0);
@@ -185,7 +178,7 @@ fn pairs_keep_a_cpu() {
 #[test]
 fn a_timer_comes_between() {
     for nr in [4, 6, 8, 16] {
-        let late = pairs(nr, true).metrics["late_ns_max"];
+        let late = pairs("usher", nr, true).metrics["late_ns_max"];
         assert!(late < 200e3, "{nr} pairs: up to {late} ns");
     }
 }
