@@ -58,9 +58,6 @@ pub struct Outcome {
     pub steps: Vec<StepOutcome>,
     /// Wall time from the emulator's start to the last frame.
     pub wall: Duration,
-    /// Host CPU time that the emulator got in that time. Where guest time is the host's, a host that is busy with
-    /// other things makes everything in the guest last longer; the share of the two says how much.
-    pub cpu: Duration,
 }
 
 /// What a step gave.
@@ -237,7 +234,6 @@ impl Guest {
                 }
                 if collector.take(frame).map_err(|why| self.failure(why))? {
                     collector.outcome.wall = self.begun.elapsed();
-                    collector.outcome.cpu = cpu_time(self.process.id());
                     return Ok(collector.outcome);
                 }
             }
@@ -283,18 +279,6 @@ impl Guest {
             emulator_suspect,
         }
     }
-}
-
-/// User and system time of a process so far; nothing if it is gone.
-fn cpu_time(process: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name before may have blanks and brackets of its own; utime and stime are the 12th and 13th behind it.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
-    // SAFETY: no pointers.
-    let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    Duration::from_millis(ticks * 1000 / per_s)
 }
 
 impl Drop for Guest {
@@ -437,20 +421,6 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Goal: the time is that of the process. Method: this one, before and after work.
-    #[test]
-    fn cpu_time_is_what_a_process_used() {
-        let before = cpu_time(std::process::id());
-        let begun = Instant::now();
-        let mut sum = 0u64;
-        while begun.elapsed() < Duration::from_millis(300) {
-            sum = std::hint::black_box(sum.wrapping_mul(31) + 1);
-        }
-        let used = cpu_time(std::process::id()) - before;
-        assert!(used >= Duration::from_millis(30), "{used:?}");
-        assert_eq!(cpu_time(u32::MAX), Duration::ZERO);
-    }
 
     // Goal: only what no CPU can show lets a guest be tried again. Method: the lines of such consoles.
     #[test]
