@@ -273,6 +273,11 @@ pub struct Cell {
     pub high: f64,
     /// Median over the first scheduler's median; 1 for the first.
     pub effect: Option<f64>,
+    /// Lower end of the 95 % interval (paired by round) of the value over the first scheduler's; `None` for the first
+    /// and where there are too few runs to tell.
+    pub effect_low: Option<f64>,
+    /// Upper end likewise.
+    pub effect_high: Option<f64>,
     /// Whether the effect's 95 % interval (paired by round) excludes 1.
     pub distinguishable: bool,
 }
@@ -454,7 +459,7 @@ fn cells(names: &[&str], samples: &[Sample]) -> Vec<Cell> {
         };
         let values = |list: &[&Sample]| list.iter().map(|s| s.value).collect::<Vec<_>>();
         let first = of(names[0]);
-        for &name in names {
+        for (i, &name) in names.iter().enumerate() {
             let own = of(name);
             let Some(summary) = Summary::of(&values(&own)) else {
                 continue;
@@ -468,6 +473,8 @@ fn cells(names: &[&str], samples: &[Sample]) -> Vec<Cell> {
                 true => Effect::paired(&values(&first), &values(&own)),
                 false => Effect::unpaired(&values(&first), &values(&own)),
             };
+            let known = |effect: &Effect| i > 0 && effect.low > 0.0 && effect.high.is_finite();
+            let interval = effect.filter(known);
             cells.push(Cell {
                 scheduler: name.into(),
                 metric: metric.into(),
@@ -479,6 +486,8 @@ fn cells(names: &[&str], samples: &[Sample]) -> Vec<Cell> {
                 effect: base
                     .filter(|b| b.median != 0.0)
                     .map(|b| summary.median / b.median),
+                effect_low: interval.map(|effect| effect.low),
+                effect_high: interval.map(|effect| effect.high),
                 distinguishable: effect.is_some_and(|effect| effect.distinguishable()),
             });
         }
@@ -508,18 +517,18 @@ impl RunReport {
 }
 
 impl CompareReport {
-    /// Tables for people: figures, then reasons and migrations.
-    pub fn text(&self) -> String {
+    /// Where the command ran, and what its times mean.
+    pub fn place(&self) -> String {
         let (place, note) = match self.emulated {
             true => ("shape", time_note(self.icount_seed, self.quota)),
             false => ("machine", "(this machine, no guest)"),
         };
-        let mut out = format!(
-            "{} on kernel {}, {place} {} {note}\n\n",
-            self.command.join(" "),
-            self.kernel,
-            self.shape
-        );
+        format!("on kernel {}, {place} {} {note}", self.kernel, self.shape)
+    }
+
+    /// Tables for people: figures, then reasons and migrations.
+    pub fn text(&self) -> String {
+        let mut out = format!("{} {}\n\n", self.command.join(" "), self.place());
         write_clusters(&mut out, &self.clusters);
         let mut table = Text::new(&[
             "scheduler",

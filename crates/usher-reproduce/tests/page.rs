@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use roxmltree::{Document, Node, ParsingOptions};
 use usher_lab::cache::Cache;
+use usher_lab::report::{Cell, CompareReport, Sample, SchedulerReport, Stats};
 use usher_reproduce::{html, run, shipped, Length, Outcome, Plan, Results};
 
 /// Markup as a name. It must come out as the text that it is.
@@ -171,7 +172,12 @@ fn every_row_is_there_with_its_commands() {
 #[test]
 fn nothing_acts_or_loads() {
     let (page, _) = page();
-    let document = parse(&page);
+    harmless(&page, 10);
+}
+
+/// Panics where an element could act or load, or where what hostile names say is not there as text so often.
+fn harmless(page: &str, times: usize) {
+    let document = parse(page);
     for node in document.descendants().filter(Node::is_element) {
         let name = node.tag_name().name();
         let acts = [
@@ -209,10 +215,113 @@ fn nothing_acts_or_loads() {
     // As text it is there, wherever it was given.
     let whole = text(document.root_element());
     assert!(
-        whole.matches(HOSTILE).count() >= 10,
+        whole.matches(HOSTILE).count() >= times,
         "{}",
         whole.matches(HOSTILE).count()
     );
+}
+
+/// Two runs of two metrics under two schedulers, the second 20 % sooner and with failures; all names are hostile.
+fn compared() -> CompareReport {
+    let cell = |scheduler: &str, metric: &str, median: f64, effect: Option<f64>| Cell {
+        scheduler: scheduler.into(),
+        metric: metric.into(),
+        lower_is_better: true,
+        n: 2,
+        median,
+        low: median - 0.5,
+        high: median + 0.5,
+        effect,
+        effect_low: effect.filter(|_| scheduler == HOSTILE).map(|e| e - 0.1),
+        effect_high: effect.filter(|_| scheduler == HOSTILE).map(|e| e + 0.1),
+        distinguishable: false,
+    };
+    let scheduler = |name: &str, exit: i32| SchedulerReport {
+        scheduler: name.into(),
+        ops: None,
+        exits: vec![Some(exit); 2],
+        ejected: exit as u32,
+        attach_ns: None,
+        stats: Stats {
+            reasons: [(HOSTILE.to_string(), 3), ("idle".into(), 1)].into(),
+            ..Stats::default()
+        },
+        programs: Vec::new(),
+        warnings: vec![HOSTILE.into(); exit as usize],
+    };
+    let sample = |scheduler: &str, value: f64, round: u32| Sample {
+        scheduler: scheduler.into(),
+        metric: HOSTILE.into(),
+        value,
+        lower_is_better: true,
+        round,
+    };
+    CompareReport {
+        schema: "usher-lab-compare/1",
+        kernel: HOSTILE.into(),
+        shape: HOSTILE.into(),
+        command: vec![HOSTILE.into(), "-g".into()],
+        emulated: true,
+        icount_seed: None,
+        repeats: None,
+        quota: false,
+        clusters: Vec::new(),
+        wall_s: 1.0,
+        cells: vec![
+            cell("eevdf", HOSTILE, 10.0, Some(1.0)),
+            cell(HOSTILE, HOSTILE, 8.0, Some(0.8)),
+            cell("eevdf", "empty", 0.0, None),
+            cell(HOSTILE, "empty", 0.0, None),
+        ],
+        schedulers: vec![scheduler("eevdf", 0), scheduler(HOSTILE, 1)],
+        samples: vec![
+            sample("eevdf", 10.5, 0),
+            sample(HOSTILE, 7.75, 0),
+            sample("eevdf", 9.5, 1),
+            sample(HOSTILE, 8.25, 1),
+        ],
+    }
+}
+
+// Goal: the page of `--live` has every figure, what failed and that a guest is emulated, and is as harmless.
+// Method: read it as XML; a report whose names are markup, with a metric that has no effect.
+#[test]
+fn programs_have_a_page_of_their_own() {
+    let page = html::live_page(&[compared(), compared()], HOSTILE);
+    harmless(&page, 20);
+    let document = parse(&page);
+    let body = text(all(&document, "body").next().expect("a body"));
+    for said in [
+        "never speed",
+        "runs failed",
+        ": 2 of 2 runs failed",
+        "ejected in 1 runs",
+        "kernel warning: </style>",
+        "7.750, 8.250",
+        "75.0 %",
+        "~ not distinguishable from",
+    ] {
+        assert!(body.contains(said), "{said} is not in:\n{body}");
+    }
+    let rows: Vec<Node<'_, '_>> = all(&document, "tbody")
+        .filter(|n| n.attribute("id").is_some())
+        .collect();
+    assert_eq!(rows.len(), 2 * 2);
+    // Sooner by a fifth is a gain, within 10 points either way.
+    let first = text(rows[0]);
+    assert!(
+        first.contains("+20.0 % ~") && first.contains("+10.0 to +30.0"),
+        "{first}"
+    );
+    assert!(text(rows[1]).contains("not known"));
+    let links: Vec<&str> = all(&document, "a")
+        .filter_map(|n| n.attribute("href"))
+        .collect();
+    let ids: Vec<&str> = rows.iter().filter_map(|row| row.attribute("id")).collect();
+    assert_eq!(links.len(), ids.len());
+    assert!(links.iter().zip(&ids).all(|(link, id)| &link[1..] == *id));
+    let marks = page.matches("class=\"mark\"").count();
+    assert_eq!(marks, 2 * 2, "a legend and a point for each program");
 }
 
 // Goal: the same files give the same page, byte for byte. Method: twice, with no kept runs in common.

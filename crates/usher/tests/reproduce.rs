@@ -165,10 +165,6 @@ fn mistakes_are_named() {
             "--live 'hackbnch': known are hackbench, cyclictest",
         ),
         (
-            &["reproduce", "--live", "hackbench", "--format", "html"],
-            "--live prints a table or json",
-        ),
-        (
             &["calibrate", "zen4"],
             "unknown number `zen4`; known: zen3-llc-wake, ",
         ),

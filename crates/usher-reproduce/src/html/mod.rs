@@ -6,9 +6,12 @@
 //! engine that escapes it, or through [`usher_report::svg`], which does. The page is well-formed XML besides, which is
 //! how its test reads it.
 //!
-//! [`plots`] sorts rows into plots.
+//! [`live`] is the page of programs that ran themselves; [`plots`] sorts rows into plots.
 
+mod live;
 mod plots;
+
+pub use live::page as live_page;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -25,23 +28,13 @@ const SERIES: [&str; 3] = ["published", "simulated", "usher"];
 
 /// The page. `command` is what made it, as a user would repeat it.
 pub fn page(outcome: &Outcome, command: &str) -> String {
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build();
-    let mut environment = Environment::new();
-    environment.set_syntax(syntax.expect("the usual delimiters"));
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    // A name that the template has and the values have not is an error, not a gap.
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let legend = SERIES.iter().enumerate().map(|(i, name)| Legend {
         name,
         mark: Value::from_safe_string(plot::legend_mark(i)),
     });
     let values = Page {
-        style: Value::from_safe_string(include_str!("page.css").into()),
+        head: Head::new("Published tables beside simulated ones"),
         command,
-        version: env!("CARGO_PKG_VERSION"),
         length: outcome.length,
         partial: outcome.partial,
         legend: legend.collect(),
@@ -55,20 +48,61 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
             .map(View::new)
             .collect(),
     };
-    let template = environment.template_from_str(include_str!("page.html"));
-    let page = template.and_then(|template| template.render(Serde(values)));
-    page.expect("the template and its values come from this program")
+    render("page.html", values)
 }
 
-/// All that the template sees.
+/// A template of this folder with its values.
+fn render(name: &str, values: impl Serialize) -> String {
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build();
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax.expect("the usual delimiters"));
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    // A name that the template has and the values have not is an error, not a gap.
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let page = TEMPLATES
+        .iter()
+        .try_for_each(|(name, text)| environment.add_template(name, text))
+        .and_then(|()| environment.get_template(name)?.render(Serde(values)));
+    page.expect("the templates and their values come from this program")
+}
+
+/// The templates by name.
+const TEMPLATES: [(&str, &str); 3] = [
+    ("head.html", include_str!("head.html")),
+    ("live.html", include_str!("live.html")),
+    ("page.html", include_str!("page.html")),
+];
+
+/// What `head.html` sees.
+#[derive(Serialize)]
+struct Head {
+    title: &'static str,
+    style: Value,
+    version: &'static str,
+}
+
+impl Head {
+    fn new(title: &'static str) -> Head {
+        Head {
+            title,
+            style: Value::from_safe_string(include_str!("page.css").into()),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// All that `page.html` sees.
 #[derive(Serialize)]
 struct Page<'a> {
-    style: Value,
+    #[serde(flatten)]
+    head: Head,
     command: &'a str,
-    version: &'static str,
     length: &'static str,
     partial: bool,
-    legend: Vec<Legend>,
+    legend: Vec<Legend<'a>>,
     linear_to: u32,
     linear_wholly_to: u32,
     verdicts: [Mark; 5],
@@ -77,8 +111,8 @@ struct Page<'a> {
 
 /// A series' name and shape.
 #[derive(Serialize)]
-struct Legend {
-    name: &'static str,
+struct Legend<'a> {
+    name: &'a str,
     mark: Value,
 }
 

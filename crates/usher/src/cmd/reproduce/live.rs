@@ -11,6 +11,7 @@ use serde::Serialize;
 use usher_lab::lab::{self, Comparison, Request};
 use usher_lab::report::{self, CompareReport};
 use usher_lab::{here, LabError};
+use usher_reproduce::html;
 
 use super::Format;
 use crate::exit::{Code, Failure};
@@ -82,7 +83,14 @@ fn find(list: &str) -> Result<Vec<&'static Program>, LabError> {
     list.split(',').map(|name| one(name.trim())).collect()
 }
 
-pub fn run(list: &str, runs: Option<u32>, quick: bool, format: Format) -> Result<Code, Failure> {
+/// `command`: what the user gave, for the page.
+pub fn run(
+    list: &str,
+    runs: Option<u32>,
+    quick: bool,
+    format: Format,
+    command: &str,
+) -> Result<Code, Failure> {
     let programs = find(list)?;
     let comparison = Comparison {
         schedulers: vec!["eevdf".parse()?, "usher".parse()?],
@@ -147,25 +155,34 @@ pub fn run(list: &str, runs: Option<u32>, quick: bool, format: Format) -> Result
         true => Code::Other(1),
         false => Code::Fine,
     };
-    print(emulated, reports, format)?;
+    print(emulated, reports, format, command)?;
     Ok(code)
 }
 
-fn print(emulated: bool, programs: Vec<CompareReport>, format: Format) -> Result<(), Failure> {
+fn print(
+    emulated: bool,
+    programs: Vec<CompareReport>,
+    format: Format,
+    command: &str,
+) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
-    if format == Format::Json {
-        let live = Live {
-            schema: "usher-reproduce-live/1",
-            emulated,
-            programs,
-        };
-        serde_json::to_writer_pretty(&mut stdout, &live)?;
-        writeln!(stdout)?;
-    } else {
-        for (i, report) in programs.iter().enumerate() {
-            let gap = if i > 0 { "\n" } else { "" };
-            write!(stdout, "{gap}{}", report.text())?;
+    match format {
+        Format::Json => {
+            let live = Live {
+                schema: "usher-reproduce-live/1",
+                emulated,
+                programs,
+            };
+            serde_json::to_writer_pretty(&mut stdout, &live)?;
+            writeln!(stdout)?;
         }
+        Format::Table => {
+            for (i, report) in programs.iter().enumerate() {
+                let gap = if i > 0 { "\n" } else { "" };
+                write!(stdout, "{gap}{}", report.text())?;
+            }
+        }
+        Format::Html => write!(stdout, "{}", html::live_page(&programs, command))?,
     }
     Ok(stdout.flush()?)
 }

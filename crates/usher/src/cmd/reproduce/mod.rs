@@ -91,13 +91,8 @@ fn experiment_help() -> String {
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     if let Some(programs) = &args.live {
-        if args.format == Format::Html {
-            let error =
-                anyhow::anyhow!("--live prints a table or json; choose one of them with --format");
-            let code = Code::WrongUse;
-            return Err(Failure { code, error });
-        }
-        return live::run(programs, args.runs, args.quick, args.format);
+        let command = repeat(args, &format!("--live {}", plan::quoted(programs)));
+        return live::run(programs, args.runs, args.quick, args.format, &command);
     }
     let experiment = args.experiment.as_deref().expect("clap asks for it");
     let (length, name) = match args.quick {
@@ -131,7 +126,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Format::Html => write!(
             stdout,
             "{}",
-            html::page(&outcome, &repeat(args, experiment))
+            html::page(&outcome, &repeat(args, &plan::quoted(experiment)))
         )?,
     }
     stdout.flush()?;
@@ -142,9 +137,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     })
 }
 
-/// The command again, as far as its result depends on it.
-fn repeat(args: &Args, experiment: &str) -> String {
-    let mut line = format!("usher reproduce {}", plan::quoted(experiment));
+/// The command again, as far as its result depends on it. `what`: the experiment or programs, as a shell reads them.
+fn repeat(args: &Args, what: &str) -> String {
+    let mut line = format!("usher reproduce {what}");
     if let Some(published) = &args.published {
         line += &format!(" --published {}", plan::quoted(published));
     }
