@@ -5,7 +5,8 @@
  *  1. One allowed CPU: there, idle or not. After that a hint of the task, if it has one and there is room:
  *     hint.c.
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
- *     the data is. Not across nodes: the task's memory stays behind.
+ *     the data is. Not across nodes: the task's memory stays behind. A newborn, who leaves nothing behind: an idle
+ *     core of the LLC, of the node, of the other nodes, nearest first; half a core only where all are taken.
  *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. For a sync wakeup
  *     beside a busy sibling, too: that is often the waker, who is about to sleep, and what both do takes
  *     less time than a move. Here and in 5 only if its tier will do.
@@ -20,7 +21,7 @@
  *     come together. Instead of a long queue a much shorter one, whatever was hinted.
  *
  * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and steps 2 and 3 take
- * CPUs that are enough, and instead of 3 to 9 come
+ * CPUs that are enough; newborns have no step 2; and instead of 3 to 9 come
  *
  * 11. prev, if its whole core is idle and it is enough.
  * 12. For a light task, in the node: a core on which nobody ran of late, of the weakest tier first; prev beside a busy
@@ -209,6 +210,26 @@ USHER_INLINE s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search
 	return USHER_NONE_IDLE;
 }
 
+/* Step 2 for a newborn, from s->q.from on: a whole core wherever there is one, claimed, or USHER_NONE_IDLE. */
+USHER_UNIT_COLD s32 usher_place_newborn(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
+					u16 *reason USHER_UNIT_PTR)
+{
+	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
+	s32 cid;
+	u32 i;
+
+	if (u->smt == 1 || !usher_somebody_idle(u))
+		return USHER_NONE_IDLE;
+	s->core = 1;
+	*reason = USHER_LLC_CORE;
+	cid = usher_search_llc(u, s);
+	for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
+		*reason = i ? USHER_REMOTE_CORE : USHER_NODE_CORE;
+		cid = usher_search_node(u, s, order[i]);
+	}
+	return cid;
+}
+
 /*
  * What no plain wakeup of a task without hints comes to: the wish of the task, then step 2, and 3 of a sync
  * wakeup. A CPU, claimed, or USHER_NONE_IDLE. Changes s->q.from.
@@ -218,15 +239,14 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 {
 	struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
 	struct usher_cid USHER_MEM *prev = &u->cids[from];
-	s32 cid = USHER_NONE_IDLE;
+	s32 cid;
 
 	if (r->wake == USHER_WAKE_FORK) {
-		if (r->hints & USHER_FORK_HINTS) {
-			s->q.from = from;
-			*reason = USHER_HINT_FORK;
-			cid = usher_hint_fork(u, s, r->hints);
-		}
-		return cid;
+		s->q.from = from;
+		*reason = USHER_HINT_FORK;
+		if (r->hints & USHER_FORK_HINTS)
+			return usher_hint_fork(u, s, r->hints);
+		return env_asymmetric(u) ? USHER_NONE_IDLE : usher_place_newborn(u, s, reason);
 	}
 	if (r->hints & USHER_WAKE_AFFINE && waker->llc != prev->llc) {
 		*reason = USHER_HINT_WAKE;

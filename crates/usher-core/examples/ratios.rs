@@ -192,35 +192,38 @@ fn decisions(targets: &mut Vec<Target>) {
     }
 }
 
-/// What a decision about a task without hints costs more than if there were no hints, in instructions.
+/// What a decision about a task without hints costs more than if there were no hints, in instructions; and one about a task
+/// that holds its place, or is being born.
 fn hints(targets: &mut Vec<Target>) {
     const ROUNDS: u64 = 32; // twice the places: all are used alike
     println!(
-        "\nplace() and the release of what it claimed, 256 CPUs, in instructions\n{:<14} {:>9} {:>9} {:>9} {:>9}",
-        "reason", "no hints", "unhinted", "ratio", "wake-hold"
+        "\nplace() and the release of what it claimed, 256 CPUs, in instructions\n{:<14} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "reason", "no hints", "unhinted", "ratio", "wake-hold", "newborn"
     );
     let mut worst: f64 = 0.0;
     for (reason, idle, step, width) in common::REASONS {
         let places = common::places(0, width);
-        let per_round = |hints: Option<Hints>| {
+        let per_round = |wake, hints: Option<Hints>| {
             let mut core = common::core_with_idle(idle.clone(), step);
             let [mut one] = Loop::split(&mut core, [Cid(0)]);
             let mut count = |rounds| {
                 steps::instructions(&mut || {
                     black_box(match hints {
-                        None => one.place(&places, Wake::Wake, rounds),
-                        Some(hints) => one.place_hinted(&places, Wake::Wake, hints, rounds),
+                        None => one.place(&places, wake, rounds),
+                        Some(hints) => one.place_hinted(&places, wake, hints, rounds),
                     });
                 })
             };
             // Twice as many, less once: what comes around the rounds is gone.
             (count(2 * ROUNDS) - count(ROUNDS)) as f64 / ROUNDS as f64
         };
-        let (without, unhinted) = (per_round(None), per_round(Some(Hints::NONE)));
-        let hold = per_round(Some(Hints::WAKE_HOLD));
+        let without = per_round(Wake::Wake, None);
+        let unhinted = per_round(Wake::Wake, Some(Hints::NONE));
+        let hold = per_round(Wake::Wake, Some(Hints::WAKE_HOLD));
+        let newborn = per_round(Wake::Fork, Some(Hints::NONE));
         let ratio = unhinted / without;
         let name = reason.as_str();
-        println!("{name:<14} {without:>9.1} {unhinted:>9.1} {ratio:>9.4} {hold:>9.1}");
+        println!("{name:<14} {without:>9.1} {unhinted:>9.1} {ratio:>9.4} {hold:>9.1} {newborn:>9.1}");
         worst = worst.max(ratio);
     }
     targets.push(Target {

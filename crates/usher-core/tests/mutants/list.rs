@@ -598,6 +598,27 @@ pub const RULES: &[Mutant] = &[
         is: "if (!(env_read(u, &u->misfits[w]) & bit))",
     },
     Mutant {
+        name: "newborn-near",
+        breaks: "a newborn takes a whole core of another node before half a core of its own",
+        file: "place.c",
+        was: "for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i)) {",
+        is: "for (i = 0; cid < 0 && i < 1 && env_again(u); i = env_next(u, i)) {",
+    },
+    Mutant {
+        name: "newborn-half",
+        breaks: "a newborn takes a whole core before half a one",
+        file: "place.c",
+        was: "\ts->core = 1;\n\t*reason = USHER_LLC_CORE;\n\tcid = usher_search_llc(u, s);\n\tfor",
+        is: "\ts->core = 0;\n\t*reason = USHER_LLC_CORE;\n\tcid = usher_search_llc(u, s);\n\tfor",
+    },
+    Mutant {
+        name: "newborn-astray",
+        breaks: "a newborn takes the nearest node with a whole core first",
+        file: "place.c",
+        was: "\t\tcid = usher_search_node(u, s, order[i]);\n\t}\n\treturn cid;",
+        is: "\t\tcid = usher_search_node(u, s, i);\n\t}\n\treturn cid;",
+    },
+    Mutant {
         name: "queue-anyhow",
         breaks: "who comes to its waker does not join a longer queue",
         file: "place.c",

@@ -463,15 +463,60 @@ impl Plain<'_> {
                 }
             }
         }
-        let answers = match &fit {
+        let unhinted = !has(Hints::FORK_AFFINE) && !has(Hints::FORK_SPREAD);
+        let (mut answers, found) = match &fit {
+            None if wake == Wake::Fork && unhinted => self.cores_for_newborn(from, wanted),
+            _ => (Vec::new(), false),
+        };
+        if found {
+            return answers;
+        }
+        let gave_up = !answers.is_empty();
+        let others = match &fit {
             None => self.idle_from(wake, from, wanted),
             Some((enough, rest)) => self.idle_unequal(wake, from, anybody, demand, [enough, rest]),
         };
+        answers.extend(others.into_iter().map(|answer| Answer {
+            gave_up: gave_up || answer.gave_up,
+            ..answer
+        }));
         if answers.is_empty() {
             vec![self.waits(wake, from, prev, waker, anybody)]
         } else {
             answers
         }
+    }
+
+    /// Step 2 for a newborn: whole cores, nearest first. True: one of them it is; else a search for them may stop at
+    /// its bound, and the later steps find somebody.
+    fn cores_for_newborn(&self, from: u32, wanted: &Wanted) -> (Vec<Answer>, bool) {
+        let mut answers = Vec::new();
+        if self.machine.smt == 1 {
+            return (answers, false);
+        }
+        if let Some(cid) = self.in_llc(from, true, wanted) {
+            return (vec![Answer::taken(Reason::LlcCore, [cid].into())], true);
+        }
+        let home = self.machine.tables.node[from as usize];
+        for &node in &self.machine.order[home as usize] {
+            let cores = self.takers(&self.machine.nodes[node as usize], true, wanted);
+            if cores.is_empty() {
+                continue;
+            }
+            let found = !self.may_give_up(node, &cores);
+            let reason = match node == home {
+                true => Reason::NodeCore,
+                false => Reason::RemoteCore,
+            };
+            answers.push(Answer {
+                gave_up: !answers.is_empty(),
+                ..Answer::taken(reason, cores)
+            });
+            if found {
+                return (answers, true);
+            }
+        }
+        (answers, false)
     }
 
     /// Steps 3 to 9.

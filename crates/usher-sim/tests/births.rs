@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where usher has children born.
+
+mod common;
+
+use common::{Step::Act, *};
+use usher_sim::case::parse_policy;
+use usher_sim::costs::Costs;
+use usher_sim::policy::build;
+use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::workload::Stop;
+use usher_sim::world::World;
+use usher_sim::{Options, Report, Simulation};
+
+/// A parent forks children, who compute for 20 ms each, computes itself, and waits for all of them. On two nodes with four cores
+/// of two threads, where two threads of a core do half as much each and nothing else costs anything.
+fn family(children: usize) -> Report {
+    let mut costs = free_costs();
+    costs.smt_share_permille = vec![1000, 500];
+    let machine = machine("numa:2 l3:1 core:4 pu:2", costs);
+    let compute = || Act(Action::Compute(20 * MS));
+    let child = |_| {
+        let program = script(vec![compute()]);
+        Act(Action::Fork(Box::new(TaskSpec::new("child", program))))
+    };
+    let mut steps: Vec<Step> = (0..children).map(child).collect();
+    steps.push(compute());
+    steps.extend((0..children).map(|_| Act(Action::WaitAnyChild)));
+    let parent = TaskSpec::new("parent", script(steps));
+    let (name, params) = parse_policy("usher").expect("well-formed");
+    let (policy, _) = build(&name, params).expect("a built-in policy");
+    let workload = workload(World::new(), vec![parent], Stop::AllExit);
+    Simulation::new(machine, policy, workload, 1, Options::default())
+        .expect("legal")
+        .run()
+        .expect("it runs")
+}
+
+// Goal: nobody is born on half a core while whole ones idle, in another node or not.
+// Method: a core for each, and a child more, who shares one near its parent. Catches: newborns that do so from the fifth on.
+#[test]
+fn newborns_share_cores_last() {
+    let alone = family(7);
+    assert_near("alone", alone.metrics["simulated_ns"], 20.0 * MS as f64, 1.0);
+    assert_eq!(alone.reasons["remote-core"], 4, "{:?}", alone.reasons);
+    let crowded = family(8);
+    assert_eq!(crowded.reasons["llc-cpu"], 1, "{:?}", crowded.reasons);
+}
