@@ -210,23 +210,30 @@ USHER_INLINE s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search
 	return USHER_NONE_IDLE;
 }
 
-/* Step 2 for a newborn, from s->q.from on: a whole core wherever there is one, claimed, or USHER_NONE_IDLE. */
-USHER_UNIT_COLD s32 usher_place_newborn(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
-					u16 *reason USHER_UNIT_PTR)
+/* Why a whole core is taken, by where it is. */
+USHER_INLINE u16 usher_reason_core(struct usher_cid USHER_MEM *from, struct usher_cid USHER_MEM *core)
+{
+	if (core->llc == from->llc)
+		return USHER_LLC_CORE;
+	return core->node == from->node ? USHER_NODE_CORE : USHER_REMOTE_CORE;
+}
+
+/*
+ * Step 2 for a newborn, from s->q.from on: a whole core wherever there is one, claimed, or USHER_NONE_IDLE. It does not set the
+ * reason, which would have to be in memory then for all others as well.
+ */
+USHER_UNIT_COLD s32 usher_place_newborn(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR)
 {
 	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
 	s32 cid;
 	u32 i;
 
-	if (u->smt == 1 || !usher_somebody_idle(u))
+	if (u->smt == 1 || env_asymmetric(u) || !usher_somebody_idle(u))
 		return USHER_NONE_IDLE;
 	s->core = 1;
-	*reason = USHER_LLC_CORE;
 	cid = usher_search_llc(u, s);
-	for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
-		*reason = i ? USHER_REMOTE_CORE : USHER_NODE_CORE;
+	for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
 		cid = usher_search_node(u, s, order[i]);
-	}
 	return cid;
 }
 
@@ -243,10 +250,14 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 
 	if (r->wake == USHER_WAKE_FORK) {
 		s->q.from = from;
-		*reason = USHER_HINT_FORK;
-		if (r->hints & USHER_FORK_HINTS)
+		if (r->hints & USHER_FORK_HINTS) {
+			*reason = USHER_HINT_FORK;
 			return usher_hint_fork(u, s, r->hints);
-		return env_asymmetric(u) ? USHER_NONE_IDLE : usher_place_newborn(u, s, reason);
+		}
+		cid = usher_place_newborn(u, s);
+		if (cid >= 0)
+			*reason = usher_reason_core(prev, &u->cids[cid]);
+		return cid;
 	}
 	if (r->hints & USHER_WAKE_AFFINE && waker->llc != prev->llc) {
 		*reason = USHER_HINT_WAKE;

@@ -223,7 +223,9 @@ fn hints(targets: &mut Vec<Target>) {
         let newborn = per_round(Wake::Fork, Some(Hints::NONE));
         let ratio = unhinted / without;
         let name = reason.as_str();
-        println!("{name:<14} {without:>9.1} {unhinted:>9.1} {ratio:>9.4} {hold:>9.1} {newborn:>9.1}");
+        println!(
+            "{name:<14} {without:>9.1} {unhinted:>9.1} {ratio:>9.4} {hold:>9.1} {newborn:>9.1}"
+        );
         worst = worst.max(ratio);
     }
     targets.push(Target {

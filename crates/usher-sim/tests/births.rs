@@ -5,9 +5,8 @@ mod common;
 
 use common::{Step::Act, *};
 use usher_sim::case::parse_policy;
-use usher_sim::costs::Costs;
 use usher_sim::policy::build;
-use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::program::{Action, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::World;
 use usher_sim::{Options, Report, Simulation};
@@ -41,7 +40,12 @@ fn family(children: usize) -> Report {
 #[test]
 fn newborns_share_cores_last() {
     let alone = family(7);
-    assert_near("alone", alone.metrics["simulated_ns"], 20.0 * MS as f64, 1.0);
+    assert_near(
+        "alone",
+        alone.metrics["simulated_ns"],
+        20.0 * MS as f64,
+        1.0,
+    );
     assert_eq!(alone.reasons["remote-core"], 4, "{:?}", alone.reasons);
     let crowded = family(8);
     assert_eq!(crowded.reasons["llc-cpu"], 1, "{:?}", crowded.reasons);
