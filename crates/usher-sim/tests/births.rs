@@ -4,12 +4,10 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::case::parse_policy;
-use usher_sim::policy::build;
 use usher_sim::program::{Action, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::World;
-use usher_sim::{Options, Report, Simulation};
+use usher_sim::Report;
 
 /// A parent forks children, who compute for 20 ms each, computes itself, and waits for all of them. On two nodes with four cores
 /// of two threads, where two threads of a core do half as much each and nothing else costs anything.
@@ -26,13 +24,8 @@ fn family(children: usize) -> Report {
     steps.push(compute());
     steps.extend((0..children).map(|_| Act(Action::WaitAnyChild)));
     let parent = TaskSpec::new("parent", script(steps));
-    let (name, params) = parse_policy("usher").expect("well-formed");
-    let (policy, _) = build(&name, params).expect("a built-in policy");
     let workload = workload(World::new(), vec![parent], Stop::AllExit);
-    Simulation::new(machine, policy, workload, 1, Options::default())
-        .expect("legal")
-        .run()
-        .expect("it runs")
+    run_under("usher", machine, workload)
 }
 
 // Goal: nobody is born on half a core while whole ones idle, in another node or not.

@@ -435,8 +435,9 @@ impl Plain<'_> {
         // The wish of the task.
         let has = |hint: Hints| hints.bits() & hint.bits() != 0;
         let other_llc = tables.llc[from as usize] != tables.llc[waker as usize];
+        let fork_hint = has(Hints::FORK_AFFINE) || has(Hints::FORK_SPREAD);
         let wish = match wake {
-            Wake::Fork if has(Hints::FORK_AFFINE) || has(Hints::FORK_SPREAD) => {
+            Wake::Fork if fork_hint => {
                 let found = self.fork_hint(from, wanted, has(Hints::FORK_SPREAD));
                 found.map(|cid| (Reason::HintFork, cid))
             }
@@ -463,9 +464,8 @@ impl Plain<'_> {
                 }
             }
         }
-        let unhinted = !has(Hints::FORK_AFFINE) && !has(Hints::FORK_SPREAD);
         let (mut answers, found) = match &fit {
-            None if wake == Wake::Fork && unhinted => self.cores_for_newborn(from, wanted),
+            None if wake == Wake::Fork && !fork_hint => self.cores_for_newborn(from, wanted),
             _ => (Vec::new(), false),
         };
         if found {

@@ -75,17 +75,21 @@ pub fn hog() -> TaskSpec {
     TaskSpec::new("hog", |_: &mut TaskCtx<'_>| Action::Compute(10 * MS))
 }
 
-/// Runs tasks on four CPUs with one queue, at the usual costs, under a policy (as on the command line).
-pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
+/// Runs with checks on, under a policy (as on the command line).
+pub fn run_under(policy: &str, machine: Machine, workload: Workload) -> Report {
     let (name, params) = parse_policy(policy).expect("well-formed");
     let (policy, _) = build(&name, params).expect("a built-in policy");
-    let costs = Costs::builtin("generic").expect("a built-in table");
-    let machine = machine("l3:1 core:4 pu:1", costs);
-    let workload = workload(world, tasks, Stop::At(end));
     Simulation::new(machine, policy, workload, 1, Options::default())
         .expect("legal")
         .run()
         .expect("it runs")
+}
+
+/// Runs tasks on four CPUs with one queue, at the usual costs, under a policy.
+pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
+    let costs = Costs::builtin("generic").expect("a built-in table");
+    let machine = machine("l3:1 core:4 pu:1", costs);
+    run_under(policy, machine, workload(world, tasks, Stop::At(end)))
 }
 
 /// `actual` is within `percent` of `expected`.
