@@ -516,6 +516,18 @@ impl RunReport {
     }
 }
 
+impl SchedulerReport {
+    /// What the kernel had against it, a line each.
+    pub fn complaints(&self) -> Vec<String> {
+        let name = &self.scheduler;
+        let ejected =
+            (self.ejected > 0).then(|| format!("{name}: ejected in {} runs", self.ejected));
+        let warnings = self.warnings.iter();
+        let warnings = warnings.map(|warning| format!("{name}: kernel warning: {warning}"));
+        ejected.into_iter().chain(warnings).collect()
+    }
+}
+
 impl CompareReport {
     /// Where the command ran, and what its times mean.
     pub fn place(&self) -> String {
@@ -588,15 +600,8 @@ impl CompareReport {
             .collect();
         write_counts(&mut out, &all);
         for report in &self.schedulers {
-            if report.ejected > 0 {
-                let _ = writeln!(
-                    out,
-                    "{}: ejected in {} runs",
-                    report.scheduler, report.ejected
-                );
-            }
-            for warning in &report.warnings {
-                let _ = writeln!(out, "{}: kernel warning: {warning}", report.scheduler);
+            for complaint in report.complaints() {
+                let _ = writeln!(out, "{complaint}");
             }
         }
         out
@@ -612,6 +617,13 @@ fn time_note(icount_seed: Option<u64>, quota: bool) -> &'static str {
     }
 }
 
+/// What was counted at all: its name, how often, and which share of all in per cent.
+pub fn shares(counts: &Counts) -> impl Iterator<Item = (&str, u64, f64)> {
+    let total: u64 = counts.values().sum();
+    let counted = counts.iter().filter(|(_, &count)| count > 0);
+    counted.map(move |(what, &count)| (what.as_str(), count, count as f64 * 100.0 / total as f64))
+}
+
 fn write_counts(out: &mut String, schedulers: &[(&String, &Stats)]) {
     for (title, pick) in [
         ("reasons", (|s: &Stats| &s.reasons) as fn(&Stats) -> &Counts),
@@ -620,14 +632,12 @@ fn write_counts(out: &mut String, schedulers: &[(&String, &Stats)]) {
     ] {
         for (name, stats) in schedulers {
             let counts = pick(stats);
-            let total: u64 = counts.values().sum();
-            if total == 0 {
+            if shares(counts).next().is_none() {
                 continue;
             }
             let _ = writeln!(out, "\n{title} under {name}:");
             let mut table = Text::new(&["  ", ">count", ">share"]);
-            for (what, count) in counts.iter().filter(|(_, &count)| count > 0) {
-                let share = *count as f64 * 100.0 / total as f64;
+            for (what, count, share) in shares(counts) {
                 table.row([
                     format!("  {what}"),
                     count.to_string(),

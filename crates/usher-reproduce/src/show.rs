@@ -163,10 +163,21 @@ pub(crate) fn gain(value: Option<f64>, missing: Option<&str>) -> String {
 
 /// The ends of an effect's interval in per cent, better upwards.
 pub(crate) fn interval(low: Option<f64>, high: Option<f64>, higher_is_better: bool) -> String {
-    let (Some(low), Some(high)) = (low, high) else {
-        return String::new();
-    };
-    let ends = [low, high].map(|end| gain_pct(end, higher_is_better));
-    let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-    format!("{} to {}", signed(low), signed(high))
+    match ends(low, high, higher_is_better) {
+        Some((low, high)) => format!("{} to {}", signed(low), signed(high)),
+        None => String::new(),
+    }
+}
+
+/// The same as numbers.
+pub(crate) fn ends(
+    low: Option<f64>,
+    high: Option<f64>,
+    higher_is_better: bool,
+) -> Option<(f64, f64)> {
+    let (a, b) = (
+        gain_pct(low?, higher_is_better),
+        gain_pct(high?, higher_is_better),
+    );
+    Some((a.min(b), a.max(b)))
 }

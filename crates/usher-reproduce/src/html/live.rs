@@ -3,13 +3,13 @@
 
 use minijinja::Value;
 use serde::Serialize;
-use usher_lab::report::{Cell, CompareReport, Counts, SchedulerReport};
+use usher_lab::report::{shares, Cell, CompareReport, Counts, SchedulerReport};
 use usher_report::plot::{self, Place, Plot, Point};
 use usher_report::table::short;
 
-use super::{render, Head, Legend};
+use super::{legend, plots, render, Head, Legend};
 use crate::outcome::gain_pct;
-use crate::show::{interval, signed};
+use crate::show::{ends, interval, signed};
 
 /// The page. `command` is what made it, as a user would repeat it; gains are over the first scheduler.
 pub fn page(reports: &[CompareReport], command: &str) -> String {
@@ -106,10 +106,6 @@ impl<'a> Program<'a> {
                 link: format!("#{}", row_id(i)),
             })
             .collect();
-        let legend = others.iter().enumerate().map(|(i, name)| Legend {
-            name,
-            mark: Value::from_safe_string(plot::legend_mark(i)),
-        });
         let plot = Plot {
             title: format!("gains of {} in per cent", report.command.join(" ")),
             parameter: String::new(),
@@ -128,7 +124,7 @@ impl<'a> Program<'a> {
             command: report.command.join(" "),
             place: report.place(),
             failures: report.schedulers.iter().flat_map(failures).collect(),
-            legend: legend.collect(),
+            legend: legend(others),
             plot: plot.map(Value::from_safe_string),
             rows: of_metrics.iter().enumerate().map(row).collect(),
             doubt: report
@@ -160,28 +156,11 @@ fn gain(cell: &Cell) -> Option<f64> {
     gain.is_finite().then_some(gain)
 }
 
-fn ends(cell: &Cell) -> String {
-    interval(cell.effect_low, cell.effect_high, !cell.lower_is_better)
-}
-
 /// A scheduler's point of a metric.
 fn point(cells: &[Cell], scheduler: &str) -> Option<Point> {
     let cell = cells.iter().find(|cell| cell.scheduler == scheduler)?;
-    let value = gain(cell)?;
-    let higher = !cell.lower_is_better;
-    let interval = cell.effect_low.zip(cell.effect_high).map(|(low, high)| {
-        let (a, b) = (gain_pct(low, higher), gain_pct(high, higher));
-        (a.min(b), a.max(b))
-    });
-    let said = match ends(cell) {
-        ends if ends.is_empty() => ends,
-        ends => format!(" ({ends})"),
-    };
-    Some(Point {
-        value,
-        interval: interval.filter(|(low, high)| low < high),
-        title: format!("{scheduler} {} %{said}", signed(value)),
-    })
+    let ends = ends(cell.effect_low, cell.effect_high, !cell.lower_is_better);
+    plots::point(scheduler, gain(cell), ends)
 }
 
 fn figures<'a>(report: &CompareReport, cell: &'a Cell) -> Figures<'a> {
@@ -202,7 +181,7 @@ fn figures<'a>(report: &CompareReport, cell: &'a Cell) -> Figures<'a> {
             Some(gain) => format!("{} %{doubt}", signed(gain)),
             None => "not known".into(),
         },
-        interval: ends(cell),
+        interval: interval(cell.effect_low, cell.effect_high, !cell.lower_is_better),
         values: values.join(", "),
     }
 }
@@ -218,11 +197,7 @@ fn failures(report: &SchedulerReport) -> Vec<String> {
             report.exits.len()
         ));
     }
-    if report.ejected > 0 {
-        out.push(format!("{name}: ejected in {} runs", report.ejected));
-    }
-    let warnings = report.warnings.iter();
-    out.extend(warnings.map(|warning| format!("{name}: kernel warning: {warning}")));
+    out.extend(report.complaints());
     out
 }
 
@@ -235,17 +210,12 @@ fn counted(report: &SchedulerReport) -> Vec<Counted> {
         ("Hints", &stats.hints),
     ];
     let table = |(title, counts): (&str, &Counts)| {
-        let total: u64 = counts.values().sum();
-        let row = |(what, count): (&String, &u64)| Count {
-            what: what.clone(),
-            count: *count,
-            share: format!("{:.1} %", *count as f64 * 100.0 / total as f64),
+        let row = |(what, count, share): (&str, u64, f64)| Count {
+            what: what.into(),
+            count,
+            share: format!("{share:.1} %"),
         };
-        let rows: Vec<Count> = counts
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(row)
-            .collect();
+        let rows: Vec<Count> = shares(counts).map(row).collect();
         (!rows.is_empty()).then(|| Counted {
             title: format!("{title}, under {}", report.scheduler),
             rows,

@@ -28,16 +28,12 @@ const SERIES: [&str; 3] = ["published", "simulated", "usher"];
 
 /// The page. `command` is what made it, as a user would repeat it.
 pub fn page(outcome: &Outcome, command: &str) -> String {
-    let legend = SERIES.iter().enumerate().map(|(i, name)| Legend {
-        name,
-        mark: Value::from_safe_string(plot::legend_mark(i)),
-    });
     let values = Page {
         head: Head::new("Published tables beside simulated ones"),
         command,
         length: outcome.length,
         partial: outcome.partial,
-        legend: legend.collect(),
+        legend: legend(&SERIES),
         linear_to: plot::LINEAR_TO as u32,
         linear_wholly_to: plot::LINEAR_WHOLLY_TO as u32,
         verdicts: VERDICTS.map(|verdict| Mark::of(Some(verdict))),
@@ -114,6 +110,15 @@ struct Page<'a> {
 struct Legend<'a> {
     name: &'a str,
     mark: Value,
+}
+
+/// The series in the plots' order.
+fn legend<'a>(names: &[&'a str]) -> Vec<Legend<'a>> {
+    let entry = |(i, name): (usize, &&'a str)| Legend {
+        name,
+        mark: Value::from_safe_string(plot::legend_mark(i)),
+    };
+    names.iter().enumerate().map(entry).collect()
 }
 
 /// Verdicts in the order of the page's explanation.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use usher_report::plot::{self, Place, Plot, Point};
 
 use super::{row_id, SERIES};
-use crate::outcome::{gain_pct, Detail};
-use crate::show::signed;
+use crate::outcome::Detail;
+use crate::show::{ends, signed};
 
 /// A plot as the template sees it.
 #[derive(Serialize)]
@@ -155,41 +155,37 @@ fn place(table: &str, row: &Detail, label: String, at: f64) -> Place {
     }
 }
 
+/// A series' point, if its gain is known; the ends of its interval are drawn and said where they are apart.
+pub(super) fn point(
+    series: &str,
+    value: Option<f64>,
+    interval: Option<(f64, f64)>,
+) -> Option<Point> {
+    let value = value.filter(|value| value.is_finite())?;
+    let interval = interval.filter(|(low, high)| low.is_finite() && high.is_finite() && low < high);
+    let ends = interval.map(|(low, high)| format!(" ({} to {})", signed(low), signed(high)));
+    Some(Point {
+        value,
+        interval,
+        title: format!("{series} {} %{}", signed(value), ends.unwrap_or_default()),
+    })
+}
+
 /// The three points of a row.
 fn points(row: &Detail) -> Vec<Option<Point>> {
     let higher = row.higher_is_better;
-    let ends = |low: Option<f64>, high: Option<f64>| {
-        let (a, b) = (gain_pct(low?, higher), gain_pct(high?, higher));
-        Some((a.min(b), a.max(b)))
-    };
-    let point = |series: usize, value: Option<f64>, interval: Option<(f64, f64)>| {
-        let value = value.filter(|value| value.is_finite())?;
-        let interval =
-            interval.filter(|(low, high)| low.is_finite() && high.is_finite() && low < high);
-        let ends = interval.map(|(low, high)| format!(" ({} to {})", signed(low), signed(high)));
-        Some(Point {
-            value,
-            interval,
-            title: format!(
-                "{} {} %{}",
-                SERIES[series],
-                signed(value),
-                ends.unwrap_or_default()
-            ),
-        })
+    let point = |series: usize, value: Option<f64>, low, high| {
+        point(SERIES[series], value, ends(low, high, higher))
     };
     let gains = &row.gain_pct;
     vec![
         point(
             0,
             Some(gains.published),
-            ends(row.published_low, row.published_high),
+            row.published_low,
+            row.published_high,
         ),
-        point(
-            1,
-            gains.simulated,
-            ends(row.simulated_low, row.simulated_high),
-        ),
-        point(2, gains.usher, ends(row.usher_low, row.usher_high)),
+        point(1, gains.simulated, row.simulated_low, row.simulated_high),
+        point(2, gains.usher, row.usher_low, row.usher_high),
     ]
 }
