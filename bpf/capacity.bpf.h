@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where CPUs differ in capacity: how much a task runs, kept in its storage, and the move of a task that runs on
- * a CPU too weak for it. On equal CPUs nothing of this happens beyond a test.
- *
- * A running task cannot be pulled. So the tick of its CPU claims a greater idle one, notes both in its block
- * and ends the slice; the task is then put back as if to wait, and handed to that CPU instead. The kernel
- * keeps a task whose slice ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which
- * the loader sets on such machines).
- *
- * A CPU that goes idle does not wait for that tick: it ends the slice on a weaker one whose task waits for such a CPU,
- * and dispatch does there what the tick would do. Should the other run something else by then, or find the greater
- * CPU taken, the slice ended for nothing, and who had it goes on unless somebody goes before it.
+ * Where CPUs differ in capacity: how much a task runs, kept in its storage. On equal CPUs nothing of this happens beyond a
+ * test. A task that runs on a CPU too weak for it moves at a tick (move.bpf.h). A CPU that goes idle does not wait for that: it ends
+ * the slice on a weaker one whose task waits for such a CPU, and dispatch does there what the tick would do. Should the other
+ * run something else by then, or find the greater CPU taken, the slice ended for nothing, and who had it goes on unless
+ * somebody goes before it.
  */
 #ifndef USHER_CAPACITY_BPF_H
 #define USHER_CAPACITY_BPF_H
@@ -104,26 +98,6 @@ static __always_inline void demand_of(struct usher __arena *u, struct task_struc
 		*demand = usher_unpack_demand(load_demand(p));
 }
 
-/* At a tick of p's CPU: a CPU that is too weak for it claims a greater one, and ends the slice. */
-static __noinline void misfit_tick(struct usher __arena *u, struct task_struct *p, u32 cid)
-{
-	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-	struct usher_request r = { .prev = cid, .waker = cid };
-	s32 to;
-
-	load_ran(u, p, cid, false);
-	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p) ||
-	    !allowed_of(u, p, cid, &r.allowed, &r.nr_allowed))
-		return;
-	demand_of(u, p, &r.demand);
-	to = usher_misfit(u, &r);
-	if (to < 0)
-		return;
-	me->moves_to = to + 1;
-	me->moves_pid = p->pid;
-	scx_bpf_task_set_slice(p, 0);
-}
-
 /*
  * This CPU has gone idle, and nobody waits in a queue: calls for a task that its CPU is too weak for. The mark is
  * there before the kick, which is a full barrier, and whoever dispatches at that CPU next takes it away.
@@ -136,18 +110,6 @@ static __noinline void misfit_call(struct usher __arena *u, u32 cid)
 		return;
 	usher_host_cpus[weak].called = 1;
 	scx_bpf_kick_cpu(u->cids[weak].cpu, SCX_KICK_PREEMPT);
-}
-
-/* This CPU is called for its task, which is prev unless that sleeps. */
-static __always_inline void misfit_answer(struct usher __arena *u, struct task_struct *prev, u32 cid)
-{
-	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-
-	if (!env_asymmetric(u) || !me->called)
-		return;
-	me->called = 0;
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
-		misfit_tick(u, prev, cid);
 }
 
 /*
@@ -184,54 +146,6 @@ USHER_UNIT u32 take_fitting(struct usher __arena *u USHER_UNIT_MEM, s32 cpu, u32
 	if (taken)
 		count(cid, USHER_HOST_FIT_TAKEN);
 	return taken;
-}
-
-/* Whether p, on this CPU, is about to move to a greater one. */
-static __always_inline bool misfit_moves(struct usher __arena *u, struct task_struct *p, u32 cid)
-{
-	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-
-	return env_asymmetric(u) && me->moves_to && me->moves_pid == p->pid;
-}
-
-/* The task for which cid claimed a greater CPU does not come: that one is to look for work, or it is idle for nobody. */
-static __always_inline void misfit_give_back(struct usher __arena *u, u32 cid)
-{
-	count(cid, USHER_HOST_MISFIT_GIVEN_BACK);
-	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
-	usher_host_cpus[cid].moves_to = 0;
-}
-
-/* p is put back on the CPU cid. True: it was handed to the greater CPU that had been claimed for it. */
-static __always_inline bool misfit_move(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
-{
-	s32 cpu;
-
-	if (!misfit_moves(u, p, cid))
-		return false;
-	cpu = u->cids[usher_host_cpus[cid].moves_to - 1].cpu;
-	/*
-	 * Since the tick it may have disabled migration, which its allowed set does not show before it is switched out. The
-	 * kernel ends a scheduler that sends such a task elsewhere.
-	 */
-	if (usher_migration_disabled(p) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-		misfit_give_back(u, cid);
-		return false;
-	}
-	usher_host_cpus[cid].moves_to = 0;
-	count(cid, USHER_HOST_MISFIT_MOVED);
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, u->slice_ns, enq_flags);
-	return true;
-}
-
-/* p stops on the CPU cid, and sleeps unless it is runnable. */
-static __always_inline void load_stop(struct usher __arena *u, struct task_struct *p, u32 cid, bool runnable)
-{
-	if (!env_asymmetric(u))
-		return;
-	load_ran(u, p, cid, !runnable);
-	if (!runnable && misfit_moves(u, p, cid))
-		misfit_give_back(u, cid);
 }
 
 #endif

@@ -34,6 +34,7 @@ UEI_DEFINE(uei);
 /* Set by the loader before load. */
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
+const volatile bool usher_uncrowds = true; /* cores have several threads: the same for tasks that move off crowded ones */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 
@@ -136,6 +137,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
 #include "capacity.bpf.h"
+#include "move.bpf.h"
 #include "class.bpf.h"
 #include "hand.bpf.h"
 
@@ -283,7 +285,7 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 cid = cid_of(u, cpu);
 
-	if (misfit_move(u, p, cid, enq_flags))
+	if (move_on(u, p, cid, enq_flags))
 		return;
 	if (usher_host_cpus[self].gives_pid == p->pid && !(enq_flags & SCX_ENQ_WAKEUP)) {
 		usher_host_cpus[self].gives_pid = 0;
@@ -480,7 +482,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 		return;
 	cid = cid_of(u, cpu);
 	charge(u, p, cid);
-	load_stop(u, p, cid, runnable);
+	move_stop(u, p, cid, runnable);
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 	if (!runnable && usher_pair_asked(u, cid))
 		pair_sleeps(u, p, cid);
@@ -499,7 +501,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 	else
 		builtin_late_look(u, cid);
 	misfit_answer(u, prev, cid);
-	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !misfit_moves(u, prev, cid);
+	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
 		/* It pays for the slice it had. Who yields ends it early. */
 		bool yields = charge(u, prev, cid) < u->slice_ns;
@@ -562,8 +564,8 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 		return;
 	}
 	class_goes_on(u, p, cid);
-	if (env_asymmetric(u))
-		misfit_tick(u, p, cid);
+	if (running_move(u))
+		move_tick(u, p, cid);
 	kick(u, cid, usher_late_look(u, cid));
 	rescue(u, cid);
 }

@@ -24,8 +24,8 @@ enum usher_host_event {
 	USHER_HOST_KEPT,	   /* slices begun anew, because nobody went before the task */
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
-	USHER_HOST_MISFIT_MOVED,   /* running tasks moved to a greater CPU */
-	USHER_HOST_MISFIT_GIVEN_BACK, /* greater CPUs claimed for a task that did not come */
+	USHER_HOST_MOVED,	   /* running tasks that moved, to a greater CPU or off a crowded core */
+	USHER_HOST_MOVE_GIVEN_BACK, /* CPUs claimed for one that did not come */
 	USHER_HOST_FIT_TAKEN,	   /* tasks taken before the first of a queue, which was too heavy for the CPU */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
@@ -55,7 +55,7 @@ struct usher_host_cpu {
 	__u64 hint_calls[USHER_HINT_NR_CALLS]; /* atomic: system calls may be interrupted */
 	__u64 began_ns; /* what the task that runs now had run in its life when it began here */
 	__u32 leaving; /* 1: on its way offline */
-	__u32 moves_to; /* 1 + the greater CPU, as a cid, that is claimed for the task that runs here */
+	__u32 moves_to; /* 1 + the CPU, as a cid, that is claimed for the task that runs here */
 	__u32 moves_pid; /* ... which is this one */
 	__u32 called;	 /* 1: a greater CPU has gone idle, and calls for the task that runs here. Written by that one */
 	__u32 capacity;	 /* what the kernel says of this CPU; 0: it does not say */

@@ -10,6 +10,7 @@
 #include "pair.c"
 #include "hint.c"
 #include "place.c"
+#include "crowd.c"
 #include "node.c"
 #include "cpupri.c"
 #include "preempt.c"

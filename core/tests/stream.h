@@ -313,6 +313,29 @@ USHER_UNIT u64 usher_stream_misfit(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return 0;
 }
 
+/* cid's task may share its core. */
+USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				  struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_request r = { .prev = cid, .waker = cid, .nr_allowed = u->nr_cids };
+	u64 draw = usher_stream_next(s);
+	s32 to;
+
+	usher_stream_note(s, usher_crowded(u, cid, s->now_ns + draw % (4 * u->slice_ns)));
+	if (u->smt == 1)
+		return 0;
+	r.hints = draw >> 32 & USHER_WAKE_HOLD;
+	if (draw >> 48 & 1) {
+		usher_stream_draw_set(u, s);
+		r.allowed = &s->allowed;
+	}
+	to = usher_uncrowd(u, &r);
+	usher_stream_note(s, to);
+	if (to >= 0)
+		usher_idle_exit(u, to);
+	return 0;
+}
+
 /* cid asks for the task that was handed to it, if one was, and whether that goes before another one. */
 USHER_FN void usher_stream_handed(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s, u32 cid,
 				  const struct usher_turn *wants)
@@ -418,6 +441,7 @@ USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream U
 	} else if (what == 23) {
 		usher_stream_misfit(u, s, cid);
 		usher_stream_instead(u, s, cid);
+		usher_stream_crowd(u, s, cid);
 	} else {
 		for (i = 0; i < lull && env_again(u); i = env_next(u, i))
 			usher_stream_take(u, s, usher_stream_below(s, u->nr_cids));

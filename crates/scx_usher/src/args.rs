@@ -53,6 +53,10 @@ pub struct Args {
     #[arg(long)]
     pub no_preempt: bool,
 
+    /// Leave running tasks that share a core with each other there while other cores idle.
+    #[arg(long)]
+    pub no_uncrowd: bool,
+
     /// Do not count migrations, which costs a little at each one.
     #[arg(long)]
     pub no_migrations: bool,

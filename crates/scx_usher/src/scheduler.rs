@@ -74,6 +74,11 @@ impl Machine {
         let first = capacities.next();
         self.settings.capacity && capacities.any(|capacity| Some(capacity) != first)
     }
+
+    /// Whether cores have several threads.
+    fn smt(&self) -> bool {
+        self.tables.core.windows(2).any(|pair| pair[0] == pair[1])
+    }
 }
 
 /// How often CPUs came or went since boot.
@@ -297,8 +302,9 @@ fn open<'obj>(
     ops.exit_dump_len = args.exit_dump_len;
     ops.timeout_ms = args.timeout_ms;
     ops.flags |= flags;
-    if machine.unequal() {
-        // A task that moves to a greater CPU must not be kept where it is: bpf/capacity.bpf.h.
+    let uncrowds = machine.smt() && !args.no_uncrowd;
+    if machine.unequal() || uncrowds {
+        // A running task that moves must not be kept where it is: bpf/move.bpf.h.
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
     }
     let name = ops_name(ops.name.len());
@@ -312,6 +318,7 @@ fn open<'obj>(
         .context("the object has no .rodata")?;
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_unequal = machine.unequal() as _;
+    rodata.usher_uncrowds = uncrowds as _;
     rodata.usher_nr_possible = machine.nr_possible;
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);

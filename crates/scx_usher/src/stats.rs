@@ -108,9 +108,11 @@ pub struct Metrics {
     /// Calls for them.
     #[stat(desc = "greater CPUs that went idle and called for such a task")]
     pub misfit_called: u64,
-    /// Heavy tasks moved.
-    #[stat(desc = "running tasks moved to a greater CPU")]
-    pub misfit_moved: u64,
+    /// Running tasks moved.
+    #[stat(
+        desc = "running tasks moved, to a greater CPU or off a crowded core (reasons misfit, crowded)"
+    )]
+    pub running_moved: u64,
     /// Tasks taken by fit.
     #[stat(desc = "tasks that a weak CPU took before the first of a queue, being enough for them")]
     pub fit_taken: u64,
@@ -164,7 +166,7 @@ impl From<&Counters> for Metrics {
             hints_by_rule: hint_call("by-rule"),
             misfit_waits: core[Event::MisfitWaits],
             misfit_called: core[Event::MisfitCalled],
-            misfit_moved: host("misfit-moved"),
+            running_moved: host("moved"),
             fit_taken: host("fit-taken"),
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
@@ -236,11 +238,11 @@ impl Metrics {
             self.hints_by_rule,
             self.longest_wait_ms
         )?;
-        if self.misfit_waits + self.misfit_moved + self.fit_taken > 0 {
+        if self.misfit_waits + self.running_moved + self.fit_taken > 0 {
             writeln!(
                 out,
-                "  misfit waits {} called {} moved {}  taken for fit {}",
-                self.misfit_waits, self.misfit_called, self.misfit_moved, self.fit_taken
+                "  running moved {}  misfit waits {} called {}  taken for fit {}",
+                self.running_moved, self.misfit_waits, self.misfit_called, self.fit_taken
             )?;
         }
         Ok(out.flush()?)

@@ -142,6 +142,8 @@ named! {
         Unfit = "unfit",
         /// A running task that its CPU is too weak for: an idle CPU that is stronger.
         Misfit = "misfit",
+        /// A running task that shares its core: a whole one that idles.
+        Crowded = "crowded",
         /// Nobody is idle: the task waits in the queue of prev's LLC.
         Queued = "queued",
         /// Nobody is idle: the task waits in the waker's LLC (sync), or, prev not being allowed, where it is.

@@ -34,6 +34,7 @@
 pub mod bench;
 mod block;
 mod capacity;
+mod crowd;
 mod ffi;
 mod kinds;
 mod levels;

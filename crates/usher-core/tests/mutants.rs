@@ -4,7 +4,8 @@
 //! checker's environment, loaded, and put through the scenarios; one of them must fail. So must no scenario on a copy
 //! without a change, or the list (`mutants/list.rs`) would mean nothing.
 //!
-//! Rules that are no protocol, where tasks go on CPUs of different capacity and who gives way, have mutants of their own ([`RULES`]):
+//! Rules that are no protocol, where tasks go on CPUs of different capacity, who shares a core and who gives way, have mutants of
+//! their own ([`RULES`]):
 //! those are compared with the plain model of `tests/reference`.
 //!
 //! `make mutants` runs it.

@@ -298,7 +298,7 @@ fn a_light_task_stays() {
 fn a_strong_cpu_that_goes_idle_calls() {
     let (step, context) = step("called");
     assert!(context.contains("called up"), "{context}");
-    for (group, name) in [("events", "misfit-called"), ("callbacks", "misfit-moved")] {
+    for (group, name) in [("events", "misfit-called"), ("callbacks", "moved")] {
         assert!(common::counted(step, group, name) >= 1, "{name}: {context}");
     }
 }

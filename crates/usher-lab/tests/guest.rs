@@ -22,7 +22,7 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 10] = [
+const STEPS: [(&str, &str, bool); 11] = [
     ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
@@ -34,6 +34,7 @@ const STEPS: [(&str, &str, bool); 10] = [
     ("hotplug_of_cpus", HOTPLUG_OF_CPUS, false),
     ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, false),
     ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
+    ("pairs_part", PAIRS_PART, false),
     ("dump", DUMP, false),
     ("second_loader", SECOND_LOADER, false),
     ("killed_loader", KILLED_LOADER, false),
@@ -118,6 +119,17 @@ for round in 1 2 3; do
 done
 kill -INT $hogs; wait $hogs
 loader_lives";
+
+// Four hogs on the four threads of an LLC, which then may run in the whole node, of four cores.
+const PAIRS_PART: &str = "
+for cpu in 0 1 2 3; do taskset -c $cpu sh -c 'while :; do :; done' & hogs=\"$hogs $!\"; done
+sleep 0.5
+cores() { for hog in $hogs; do echo $(($(cut -d ' ' -f 39 /proc/$hog/stat) / 2)); done | sort -u | wc -l; }
+echo \"pinned: $(cores) cores\"
+for hog in $hogs; do taskset -p -c 0-7 $hog >/dev/null; done
+n=0; while [ $(cores) != 4 ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+echo \"free: $(cores) cores\"
+kill $hogs; loader_lives";
 
 // What the kernel also writes when it ends a scheduler, but asked for: two hogs share CPU 5 and nothing else runs.
 const DUMP: &str = "
@@ -353,6 +365,20 @@ fn pinned_kernel_threads(kernel: &str) {
     assert!(context.contains("round 3"), "{context}");
 }
 
+/// Goal: tasks that never sleep and share cores part, within ten seconds, when others idle. Catches: a move that the kernel does not
+/// make, since nobody waits beside the task whose slice ended; one that goes to a thread or stays in the LLC.
+fn pairs_part(kernel: &str) {
+    let (step, context) = step(kernel, "pairs_part");
+    stayed(step, &context);
+    assert!(context.contains("pinned: 2 cores"), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        assert!(context.contains("free: 4 cores"), "{context}");
+        let moved = common::counted(step, "callbacks", "moved");
+        assert!(moved >= 2, "only {moved} tasks moved: {context}");
+    }
+}
+
 /// Goal: the kernel's dump shows what usher knows of a CPU. Catches: a dump that names another CPU's state or none, or that
 /// is drowned in the lines of CPUs which are merely idle.
 fn dump(kernel: &str) {
@@ -431,4 +457,4 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_both_kernels!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 pinned_kernel_threads dump second_loader killed_loader kernel_scheduler_afterwards);
+                 pinned_kernel_threads pairs_part dump second_loader killed_loader kernel_scheduler_afterwards);

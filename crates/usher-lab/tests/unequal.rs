@@ -225,7 +225,7 @@ fn a_heavy_task_moves_up() {
         "{context}"
     );
     assert!(
-        common::counted(step, "callbacks", "misfit-moved") >= 1,
+        common::counted(step, "callbacks", "moved") >= 1,
         "{context}"
     );
 }
@@ -239,7 +239,7 @@ fn a_strong_cpu_that_goes_idle_calls() {
     for (group, name) in [
         ("events", "misfit-waits"),
         ("events", "misfit-called"),
-        ("callbacks", "misfit-moved"),
+        ("callbacks", "moved"),
     ] {
         assert!(common::counted(step, group, name) >= 1, "{name}: {context}");
     }
@@ -261,7 +261,7 @@ fn no_capacity_is_asked_for() {
     let (step, context) = step("ignored");
     for (group, name) in [
         ("events", "misfit-waits"),
-        ("callbacks", "misfit-moved"),
+        ("callbacks", "moved"),
         ("callbacks", "fit-taken"),
     ] {
         assert_eq!(common::counted(step, group, name), 0, "{name}: {context}");

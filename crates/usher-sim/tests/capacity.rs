@@ -104,7 +104,7 @@ fn a_heavy_task_leaves_a_weak_cpu() {
         let strong_at = world.new_value("strong_at_ns");
         let report = run_tasks(policy, world, vec![heavy(2, 0, strong_at)], 300 * MS);
         let at = report.metrics.get("strong_at_ns").copied();
-        (at, report.counters.get("misfit-moved").copied())
+        (at, report.counters.get("moved").copied())
     };
     let (at, times) = moved("usher");
     assert!(
@@ -134,7 +134,7 @@ fn a_strong_cpu_that_goes_idle_calls_for_a_heavy_task() {
     let at = report.metrics["strong_at_ns"] as Nanos;
     assert!((END..END + MS).contains(&at), "at {at} ns");
     assert_eq!(report.counters["misfit-called"], 1);
-    assert_eq!(report.counters["misfit-moved"], 1);
+    assert_eq!(report.counters["moved"], 1);
 }
 
 // Goal: as many heavy tasks as CPUs are on all CPUs; one that is too heavy for its CPU does not wait for a better one.
@@ -222,7 +222,7 @@ fn light_tasks_are_not_bounced_up() {
         let mut tasks = Vec::from(WEAK.map(light));
         tasks.push(TaskSpec::new("other", program).affinity(only(STRONG[0])));
         let report = run_tasks(policy, World::new(), tasks, SECONDS * SEC);
-        let pushed = ["active_balances", "misfit-moved"];
+        let pushed = ["active_balances", "moved"];
         let pushed = pushed.map(|name| report.counters.get(name).copied().unwrap_or(0));
         (report.metrics["migrations"] as u64, pushed)
     };

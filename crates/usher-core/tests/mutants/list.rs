@@ -413,7 +413,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// Where tasks go on CPUs of different capacity, and who gives way.
+/// Where tasks go on CPUs of different capacity, who shares a core, and who gives way.
 pub const RULES: &[Mutant] = &[
     Mutant {
         name: "fits-all-of-it",
@@ -596,6 +596,69 @@ pub const RULES: &[Mutant] = &[
         file: "fit.c",
         was: "if (!(env_fetch_and(u, &u->misfits[w], ~bit) & bit))",
         is: "if (!(env_read(u, &u->misfits[w]) & bit))",
+    },
+    Mutant {
+        name: "crowd-at-once",
+        breaks: "a turn must have lasted before its task moves off a core",
+        file: "crowd.c",
+        was: "\tif (!others || !usher_turn_lasted(u, cid, now_ns, others & (me - 1) ? 1 : 2))\n",
+        is: "\tif (!others)\n",
+    },
+    Mutant {
+        name: "crowd-both",
+        breaks: "the task of the first busy thread waits longer, so that one of two goes",
+        file: "crowd.c",
+        was: "others & (me - 1) ? 1 : 2",
+        is: "1",
+    },
+    Mutant {
+        name: "crowd-for-a-moment",
+        breaks: "nobody leaves a core for the sake of who has just come",
+        file: "crowd.c",
+        was: "\t\tif (usher_turn_lasted(u, shard->base + env_lowest(others), now_ns, 1))\n",
+        is: "",
+    },
+    Mutant {
+        name: "crowd-thread",
+        breaks: "who shares a core moves to a whole one",
+        file: "crowd.c",
+        was: "\t\t.core = 1,\n",
+        is: "",
+    },
+    Mutant {
+        name: "crowd-near",
+        breaks: "who shares a core moves to another node, too",
+        file: "crowd.c",
+        was: "cid < 0 && i < u->nr_nodes &&",
+        is: "cid < 0 && i < 1 &&",
+    },
+    Mutant {
+        name: "crowd-far",
+        breaks: "... if many cores idle there",
+        file: "crowd.c",
+        was: "i == 0 || usher_node_quiet(u, order[i])",
+        is: "i < u->nr_nodes",
+    },
+    Mutant {
+        name: "crowd-holds",
+        breaks: "who holds stays in its LLC",
+        file: "crowd.c",
+        was: "\tif (!(r->hints & USHER_WAKE_HOLD))\n",
+        is: "",
+    },
+    Mutant {
+        name: "crowd-weaker",
+        breaks: "who shares a core moves to one of its tier",
+        file: "crowd.c",
+        was: "\tif (env_asymmetric(u))\n\t\ts.q.tiers = 1u << (c->tier & 31);\n",
+        is: "",
+    },
+    Mutant {
+        name: "crowd-gives-up",
+        breaks: "who shares a core finds a whole one wherever it is in the node",
+        file: "crowd.c",
+        was: ".flags = USHER_IDLE_CORE, ",
+        is: "",
     },
     Mutant {
         name: "newborn-near",

@@ -56,6 +56,15 @@ pub enum Op {
         demand: Demand,
     },
     MisfitCall(u32),
+    /// A task runs on the first, at a tick.
+    Crowd {
+        cid: u32,
+        by: u32,
+        allowed: Allowed,
+        hints: u32,
+        /// When the turns of its core began, in half slices.
+        began: Vec<u32>,
+    },
     /// A task ran on a CPU until then.
     Ran(u32, u64),
     TakeInstead {
@@ -241,7 +250,14 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 allowed: draw_allowed(random, machine),
                 demand: draw_demand(random),
             }),
-            77 | 78 => ops.push(Op::MisfitCall(cid)),
+            77 => ops.push(Op::MisfitCall(cid)),
+            78 => ops.push(Op::Crowd {
+                cid,
+                by: random.below(machine.nr_cids()),
+                allowed: draw_allowed(random, machine),
+                hints: draw_hints(random),
+                began: (0..machine.smt).map(|_| random.below(9)).collect(),
+            }),
             79 | 80 => ops.push(Op::Ran(cid, draw_time(random))),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
             54..=59 => ops.push(Op::Enter(cid)),
@@ -439,6 +455,16 @@ impl<'a> Pair<'a> {
                 self.ran(cid, at_ns);
                 Ok(())
             }
+            Op::Crowd {
+                cid,
+                by,
+                ref allowed,
+                hints,
+                ref began,
+            } => {
+                let wanted = self.wanted(allowed, 0);
+                self.crowd(cid, by, &wanted, hints, began)
+            }
             Op::MisfitCall(cid) => same(
                 "misfit_call",
                 self.core.misfit_call(Cid(cid)).map(|weak| weak.0),
@@ -594,6 +620,35 @@ impl<'a> Pair<'a> {
         };
         let (found, gave_up) = self.bounded(by, |core| core.misfit(&request));
         self.reasons[Reason::Misfit.index()] += u64::from(found.is_some());
+        same("a bound was met", gave_up, false)?;
+        self.accept_found(found, false, &answers)
+    }
+
+    fn crowd(&mut self, cid: u32, by: u32, wanted: &Wanted, hints: u32, began: &[u32]) -> Checked {
+        let half = self.machine.settings.slice_ns / 2;
+        let mates = self.machine.cores[cid as usize].clone();
+        for (mate, &began) in mates.zip(began) {
+            let at_ns = (1 << 40) + u64::from(began) * half;
+            self.core.turn_begin(Cid(mate), Vtime(0), at_ns, 100);
+            self.plain.turns_ns.insert(mate, at_ns);
+        }
+        // Some begin later than now.
+        let now_ns = (1 << 40) + 7 * half;
+        let crowded = self.core.crowded(Cid(cid), now_ns);
+        same("crowded", crowded, self.plain.crowded(cid, now_ns))?;
+        if self.machine.smt == 1 {
+            return Ok(());
+        }
+        let hints = Hints::from_bits(hints).expect("legal ones are drawn");
+        let answers = self.plain.uncrowd(cid, wanted, hints);
+        let allowed = wanted.allowed.as_ref().map(cid_set);
+        let request = Request {
+            allowed: allowed.as_ref(),
+            hints,
+            ..Request::wake(Cid(cid), Cid(by))
+        };
+        let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request));
+        self.reasons[Reason::Crowded.index()] += u64::from(found.is_some());
         same("a bound was met", gave_up, false)?;
         self.accept_found(found, false, &answers)
     }

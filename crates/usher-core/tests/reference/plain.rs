@@ -82,6 +82,8 @@ pub struct Plain<'a> {
     pub queued: Vec<u64>,
     /// Per CPU: how often it looked for a shorter queue.
     turns: Vec<u32>,
+    /// When who runs there began; not of all CPUs.
+    pub turns_ns: BTreeMap<u32, u64>,
     /// LLCs whose queue was announced and not seen empty since.
     pub announced: BTreeSet<u32>,
     /// Per LLC: hinted tasks that live there.
@@ -103,6 +105,7 @@ impl<'a> Plain<'a> {
             turned: BTreeSet::new(),
             queued: vec![0; machine.llcs.len()],
             turns: vec![0; machine.tables.llc.len()],
+            turns_ns: BTreeMap::new(),
             announced: BTreeSet::new(),
             settled: vec![0; machine.llcs.len()],
             misfits: BTreeSet::new(),
@@ -517,6 +520,48 @@ impl Plain<'_> {
             }
         }
         (answers, false)
+    }
+
+    /// Whether who runs on cid is to look for a core of its own.
+    pub fn crowded(&self, cid: u32, now_ns: u64) -> bool {
+        let slice_ns = i128::from(self.machine.settings.slice_ns);
+        let lasts = |cid: u32| i128::from(now_ns) - i128::from(self.turns_ns[&cid]);
+        let core = self.machine.cores[cid as usize].clone();
+        let busy: Vec<u32> = core.filter(|other| !self.idle.contains(other)).collect();
+        let first = busy.iter().all(|&other| other >= cid);
+        let enough = if first { 2 * slice_ns } else { slice_ns };
+        let mut others = busy.into_iter().filter(|&other| other != cid);
+        lasts(cid) >= enough && others.any(|other| lasts(other) >= slice_ns)
+    }
+
+    /// Who may be claimed for the task on cid, which shares its core; nobody if the list is empty.
+    pub fn uncrowd(&self, cid: u32, wanted: &Wanted, hints: Hints) -> Vec<Answer> {
+        let answer = |cids| vec![Answer::taken(Reason::Crowded, cids)];
+        let tables = &self.machine.tables;
+        let wanted = match self.asymmetric() {
+            true => wanted.of_tiers(&[self.tier(cid)]),
+            false => wanted.clone(),
+        };
+        if let Some(near) = self.in_llc(cid, true, &wanted) {
+            return answer([near].into());
+        }
+        if hints.bits() & Hints::WAKE_HOLD.bits() != 0 {
+            return Vec::new();
+        }
+        let home = tables.node[cid as usize];
+        for &node in &self.machine.order[home as usize] {
+            let cids = &self.machine.nodes[node as usize];
+            let firsts = cids
+                .clone()
+                .filter(|&cid| self.machine.cores[cid as usize].start == cid);
+            let idle = firsts.clone().filter(|&cid| self.core_idle(cid)).count();
+            let quiet = 4 * idle >= firsts.count();
+            let cores = self.takers(cids, true, &wanted);
+            if (node == home || quiet) && !cores.is_empty() {
+                return answer(cores);
+            }
+        }
+        Vec::new()
     }
 
     /// Steps 3 to 9.

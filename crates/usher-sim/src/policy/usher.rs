@@ -22,6 +22,7 @@
 //! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
 
 mod capacity;
+mod moves;
 mod pair;
 mod urgent;
 
@@ -37,6 +38,7 @@ use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
 
 use self::capacity::Unequal;
+use self::moves::Moves;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
@@ -201,6 +203,10 @@ pub struct Usher {
     idle_bound_ns: Nanos,
     /// Where CPUs differ in capacity and that counts.
     unequal: Option<Box<Unequal>>,
+    /// Whether running tasks that share a core move off it.
+    uncrowds: bool,
+    /// Where running tasks may have to move.
+    moves: Option<Box<Moves>>,
     /// Who has just been put and could go on, and whether it yielded.
     prev: Option<(TaskId, bool)>,
     /// Accesses to shared memory of the last call.
@@ -210,7 +216,7 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice` and `tiers`. Under the name
+    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
     /// `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
@@ -234,6 +240,7 @@ impl Usher {
                 .max(1000),
             ..Settings::default()
         };
+        let uncrowds = params.bool("uncrowd", true)?;
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
         Ok(Usher {
             name,
@@ -251,6 +258,8 @@ impl Usher {
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
             unequal: None,
+            uncrowds,
+            moves: None,
             prev: None,
             touched: 0,
             events: Vec::new(),
@@ -681,9 +690,10 @@ impl Policy for Usher {
         let deepest = costs.idle_states.iter().map(wakes).max().unwrap_or(0);
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
-        self.unequal = core
-            .is_asymmetric()
-            .then(|| Box::new(Unequal::new(host, machine.nr_cpu_numbers())));
+        self.unequal = core.is_asymmetric().then(Box::default);
+        self.uncrowds &= topo.smt_width() > 1;
+        self.moves = (core.is_asymmetric() || self.uncrowds)
+            .then(|| Box::new(Moves::new(host, machine.nr_cpu_numbers())));
         self.core = Some(core);
     }
 
@@ -841,7 +851,8 @@ impl Policy for Usher {
         if why == StopWhy::Slept {
             self.pair_sleeps(host, task, cpu);
         }
-        if self.put_unequal(host, task, cpu, why) {
+        self.load_stop(host, task, cpu, why == StopWhy::Slept);
+        if self.put_elsewhere(host, task, cpu, why) {
             return;
         }
         if why.is_runnable() {
@@ -855,12 +866,12 @@ impl Policy for Usher {
         }
         let cid = self.cid(cpu);
         self.class_goes_on(host, cid, curr);
-        self.check_misfit(host, cpu, curr);
+        self.check_moves(host, cpu, curr);
     }
 
     fn ipi(&mut self, host: &mut Host, cpu: Cpu, _cookie: u64) {
         if let Some(curr) = host.curr(cpu) {
-            self.check_misfit(host, cpu, curr);
+            self.check_moves(host, cpu, curr);
         }
     }
 

@@ -6,12 +6,11 @@
 //! instead of queueing again the task goes to the CPU's local queue. A CPU that goes idle interrupts a weaker
 //! one whose task waits for it, as if that one's tick had come.
 
-use usher_core::{Demand, Request, Utilisation, FIT_LOOK};
+use usher_core::{Demand, Utilisation, FIT_LOOK};
 
-use super::{take, Place, Usher};
+use super::{take, Usher};
 use crate::host::Host;
-use crate::ids::{Cid, Cpu, Id, Llc, Nanos, StatId, TaskId};
-use crate::policy::StopWhy;
+use crate::ids::{Cid, Cpu, Id, Llc, Nanos, TaskId};
 
 /// Bringing a utilisation up to date, or reading one: three multiplications and table look-ups each for what it slept
 /// and what it ran.
@@ -25,24 +24,12 @@ struct Load {
     accounted: Nanos,
 }
 
+#[derive(Default)]
 pub(super) struct Unequal {
     load: Vec<Load>,
-    /// By CPU: where its current task is to go, claimed.
-    push: Vec<Option<Cpu>>,
-    moved: StatId,
-    given_back: StatId,
 }
 
 impl Unequal {
-    pub(super) fn new(host: &mut Host, nr_cpus: usize) -> Self {
-        Self {
-            load: Vec::new(),
-            push: vec![None; nr_cpus],
-            moved: host.stat("misfit-moved"),
-            given_back: host.stat("misfit-given-back"),
-        }
-    }
-
     pub(super) fn task_new(&mut self, task: TaskId) {
         if self.load.len() <= task.index() {
             self.load.resize(task.index() + 1, Load::default());
@@ -78,29 +65,14 @@ impl Usher {
         host.charge(UTIL_NS);
     }
 
-    /// A tick, or a call by a stronger CPU: is the current task to move there?
-    pub(super) fn check_misfit(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
-        match &self.unequal {
-            Some(unequal) if unequal.push[cpu.index()].is_none() => {}
-            _ => return,
-        }
+    /// A tick, or a call by a stronger CPU: where the current task is to move.
+    pub(super) fn misfit(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) -> Option<Cid> {
+        self.unequal.as_ref()?;
         self.account(host, curr, cpu);
         let demand = self.demand(host, curr);
-        self.allowed(host, curr);
-        let allowed = self.tasks[curr.index()].allowed.take();
-        let request = Request {
-            allowed: allowed.as_ref().map(|(_, set)| &**set),
-            demand,
-            ..Request::wake(self.cid(cpu), self.cid(host.this_cpu()))
-        };
-        let to = self.call(host, 0, |core| core.misfit(&request));
-        self.tasks[curr.index()].allowed = allowed;
-        if let Some(to) = to {
-            let to = self.cpus[to.index()];
-            self.unequal.as_mut().expect("as above").push[cpu.index()] = Some(to);
-            host.resched(cpu);
-        }
-        self.rescue(host);
+        self.to_move(host, cpu, curr, demand, |core, request| {
+            core.misfit(request)
+        })
     }
 
     /// A CPU has gone idle: a weaker one may have a task for it.
@@ -113,38 +85,15 @@ impl Usher {
         }
     }
 
-    /// A task has stopped. True: it moves to a stronger CPU.
-    pub(super) fn put_unequal(
-        &mut self,
-        host: &mut Host,
-        task: TaskId,
-        cpu: Cpu,
-        why: StopWhy,
-    ) -> bool {
+    /// A task has stopped.
+    pub(super) fn load_stop(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, slept: bool) {
         if self.unequal.is_none() {
-            return false;
+            return;
         }
         self.account(host, task, cpu);
-        let (Some(unequal), Some(core)) = (&mut self.unequal, &mut self.core) else {
-            return false;
-        };
-        if why == StopWhy::Slept {
+        if let (true, Some(unequal), Some(core)) = (slept, &mut self.unequal, &mut self.core) {
             core.util_slept(&mut unequal.load[task.index()].util);
         }
-        let Some(to) = unequal.push[cpu.index()].take() else {
-            return false;
-        };
-        // Whoever it was claimed for, that CPU looks; if it finds nothing it is idle again.
-        host.resched(to);
-        if !why.is_runnable() || !host.task(task).may_run_on(to) {
-            host.count(unequal.given_back, 1);
-            return false;
-        }
-        host.count(unequal.moved, 1);
-        host.set_task_cpu(task, to);
-        self.tasks[task.index()].place = Place::Local(to);
-        self.at[to.index()].push(task);
-        true
     }
 
     /// The first task of an LLC's queue that may run on a CPU, or one soon after it that the CPU is enough for.

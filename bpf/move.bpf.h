@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Running tasks that move: those that their CPU is too weak for, where CPUs differ in capacity (capacity.bpf.h), and those that
+ * share a core while another one idles.
+ *
+ * A running task cannot be pulled. So the tick of its CPU claims an idle one for it, notes both in its block and ends the
+ * slice; the task is then put back as if to wait, and handed to that CPU instead. The kernel keeps a task whose slice
+ * ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which the loader sets on such machines).
+ */
+#ifndef USHER_MOVE_BPF_H
+#define USHER_MOVE_BPF_H
+
+/* Whether tasks that run may have to move on this machine. */
+static __always_inline bool running_move(struct usher __arena *u)
+{
+	return usher_uncrowds || env_asymmetric(u);
+}
+
+/* At a tick of p's CPU: claims the one that p is to move to, if there is one, and ends the slice. */
+static __noinline void move_tick(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	struct usher_request r = { .prev = cid, .waker = cid };
+	bool crowded = usher_uncrowds && usher_crowded(u, cid, scx_bpf_now());
+	s32 to = USHER_NONE_IDLE;
+
+	if (env_asymmetric(u))
+		load_ran(u, p, cid, false);
+	else if (!crowded)
+		return;
+	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p) ||
+	    !allowed_of(u, p, cid, &r.allowed, &r.nr_allowed))
+		return;
+	if (env_asymmetric(u)) {
+		demand_of(u, p, &r.demand);
+		to = usher_misfit(u, &r);
+	}
+	if (to < 0 && crowded) {
+		struct usher_hinted *h = hinted(p);
+
+		r.hints = h ? h->flags : 0;
+		to = usher_uncrowd(u, &r);
+	}
+	if (to < 0)
+		return;
+	me->moves_to = to + 1;
+	me->moves_pid = p->pid;
+	scx_bpf_task_set_slice(p, 0);
+}
+
+/* This CPU is called for its task by a greater one; it is prev unless that sleeps. */
+static __always_inline void misfit_answer(struct usher __arena *u, struct task_struct *prev, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	if (!env_asymmetric(u) || !me->called)
+		return;
+	me->called = 0;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
+		move_tick(u, prev, cid);
+}
+
+/* Whether p, on this CPU, is about to move. */
+static __always_inline bool moves(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
+	return running_move(u) && me->moves_to && me->moves_pid == p->pid;
+}
+
+/* The task for which cid claimed a CPU does not come: that one is to look for work, or it is idle for nobody. */
+static __always_inline void move_give_back(struct usher __arena *u, u32 cid)
+{
+	count(cid, USHER_HOST_MOVE_GIVEN_BACK);
+	kick(u, cid, usher_host_cpus[cid].moves_to - 1);
+	usher_host_cpus[cid].moves_to = 0;
+}
+
+/* p is put back on the CPU cid. True: it was handed to the CPU that had been claimed for it. */
+static __always_inline bool move_on(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
+{
+	s32 cpu;
+
+	if (!moves(u, p, cid))
+		return false;
+	cpu = u->cids[usher_host_cpus[cid].moves_to - 1].cpu;
+	/*
+	 * Since the tick it may have disabled migration, which its allowed set does not show before it is switched out. The
+	 * kernel ends a scheduler that sends such a task elsewhere.
+	 */
+	if (usher_migration_disabled(p) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		move_give_back(u, cid);
+		return false;
+	}
+	usher_host_cpus[cid].moves_to = 0;
+	count(cid, USHER_HOST_MOVED);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, u->slice_ns, enq_flags);
+	return true;
+}
+
+/* p stops on the CPU cid, and sleeps unless it is runnable. */
+static __always_inline void move_stop(struct usher __arena *u, struct task_struct *p, u32 cid, bool runnable)
+{
+	if (env_asymmetric(u))
+		load_ran(u, p, cid, !runnable);
+	if (!runnable && moves(u, p, cid))
+		move_give_back(u, cid);
+}
+
+#endif
