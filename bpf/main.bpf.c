@@ -529,7 +529,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
 
-	if (!in_service(u, cpu))
+	if ((idle && left_behind(cpu)) || !in_service(u, cpu))
 		return;
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		builtin_update_idle(u, cpu, cid, idle);

@@ -14,6 +14,7 @@
  *   preempt    classes of tasks, and who takes whose CPU                 core/src/preempt.c
  *   capacity   what a task asks of a CPU, and which CPUs are strong       core/src/capacity.c
  *   place      one decision, with its reason                              core/src/place.c
+ *   crowd      running tasks that share a core while another one idles    core/src/crowd.c
  *   vtime      the order of a queue                                       core/src/queue.c
  *
  * Units: times in nanoseconds, capacities and utilisation 0..1024 of the strongest CPU, weights with 100 as

@@ -22,7 +22,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use usher_core::bench::{Lines, Loop};
-use usher_core::{Granularity, Hints, Reason, Wake};
+use usher_core::{Granularity, Hints, Reason, Request, Wake};
 use usher_topo::Cid;
 
 use common::{low, Stage, LOADS, MACHINES};
@@ -272,6 +272,35 @@ fn capacity(targets: &mut Vec<Target>) {
     });
 }
 
+/// What a tick costs the CPU of a task that may share its core, in instructions: the look at the core, and the search where it
+/// is in vain.
+fn ticks() {
+    const ROUNDS: u64 = 32;
+    const LATER_NS: u64 = 1_000_000_000;
+    println!("\na tick, 256 CPUs, in instructions");
+    // A task runs on cid 0; its sibling is cid 1.
+    for (what, idle, step, now_ns) in [
+        ("the sibling idles", 1..256, 2, LATER_NS),
+        ("a turn has just begun", 0..0, 1, 0),
+        ("both have lasted, nobody idles", 0..0, 1, LATER_NS),
+        ("both have lasted, only halves of cores idle", 2..256, 2, LATER_NS),
+    ] {
+        let mut core = common::core_with_idle(idle, step);
+        let request = Request::wake(Cid(0), Cid(0));
+        let mut count = |rounds| {
+            steps::instructions(&mut || {
+                for _ in 0..rounds {
+                    if black_box(core.crowded(Cid(0), now_ns)) {
+                        black_box(core.uncrowd(&request));
+                    }
+                }
+            })
+        };
+        let each = (count(2 * ROUNDS) - count(ROUNDS)) as f64 / ROUNDS as f64;
+        println!("{what:<44} {each:>6.1}");
+    }
+}
+
 /// Two threads at once, in one LLC or in two nodes. The loops take turns here, too, but a turn is longer, since
 /// threads have to start.
 fn contended() {
@@ -324,6 +353,7 @@ fn main() {
     decisions(&mut targets);
     hints(&mut targets);
     capacity(&mut targets);
+    ticks();
     contended();
     levels::alone(&mut targets);
     contended_levels::print();
