@@ -283,7 +283,7 @@ fn ticks() {
         ("the sibling idles", 1..256, 2, LATER_NS),
         ("a turn has just begun", 0..0, 1, 0),
         ("both have lasted, nobody idles", 0..0, 1, LATER_NS),
-        ("both have lasted, only halves of cores idle", 2..256, 2, LATER_NS),
+        ("both have, halves of cores idle", 2..256, 2, LATER_NS),
     ] {
         let mut core = common::core_with_idle(idle, step);
         let request = Request::wake(Cid(0), Cid(0));

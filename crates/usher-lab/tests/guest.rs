@@ -330,7 +330,7 @@ fn affinity_churn(kernel: &str) {
 
 /// Goal: single CPUs come and go under load, and one with more pinned tasks than it can run. Catches: tables built
 /// once for a set of CPUs that then changes, a loader that does not come back after a hotplug, tasks left on an
-/// offline CPU's queue, where the kernel waits for them.
+/// offline CPU's queue, where the kernel waits for them, a CPU that idles over the thread that is to take it offline.
 fn hotplug_of_cpus(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_of_cpus");
     stayed(step, &context);

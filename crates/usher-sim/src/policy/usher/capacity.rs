@@ -70,7 +70,7 @@ impl Usher {
         self.unequal.as_ref()?;
         self.account(host, curr, cpu);
         let demand = self.demand(host, curr);
-        self.to_move(host, cpu, curr, demand, |core, request| {
+        self.destination(host, cpu, curr, demand, |core, request| {
             core.misfit(request)
         })
     }

@@ -55,13 +55,13 @@ impl Usher {
         if !self.uncrowds || !self.call(host, CROWDED_NS, |core| core.crowded(cid, now)) {
             return None;
         }
-        self.to_move(host, cpu, curr, Demand::default(), |core, request| {
+        self.destination(host, cpu, curr, Demand::default(), |core, request| {
             core.uncrowd(request)
         })
     }
 
     /// The CPU that the core claims for a running task, if it does.
-    pub(super) fn to_move(
+    pub(super) fn destination(
         &mut self,
         host: &mut Host,
         cpu: Cpu,
