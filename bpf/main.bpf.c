@@ -464,6 +464,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	if (!known_cpu(u, cpu))
 		return;
 	note_wait(me, p);
+	move_forget(u, cid_of(u, cpu));
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
 	me->began_ns = p->se.sum_exec_runtime;

@@ -76,6 +76,13 @@ static __always_inline void move_give_back(struct usher __arena *u, u32 cid)
 	usher_host_cpus[cid].moves_to = 0;
 }
 
+/* A task begins to run on the CPU cid. One that was to move from there, and did not sleep either, has left sched_ext or the CPU. */
+static __always_inline void move_forget(struct usher __arena *u, u32 cid)
+{
+	if (running_move(u) && usher_host_cpus[cid].moves_to)
+		move_give_back(u, cid);
+}
+
 /* p is put back on the CPU cid. True: it was handed to the CPU that had been claimed for it. */
 static __always_inline bool move_on(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
 {
