@@ -53,7 +53,8 @@ pub struct Args {
     #[arg(long)]
     pub no_preempt: bool,
 
-    /// Leave running tasks that share a core with each other there while other cores idle.
+    /// Leave running tasks that share a core with each other there while other cores idle, as `--idle` of the kernel's
+    /// own does, too.
     #[arg(long)]
     pub no_uncrowd: bool,
 

@@ -302,7 +302,7 @@ fn open<'obj>(
     ops.exit_dump_len = args.exit_dump_len;
     ops.timeout_ms = args.timeout_ms;
     ops.flags |= flags;
-    let uncrowds = machine.smt() && !args.no_uncrowd;
+    let uncrowds = machine.smt() && !args.no_uncrowd && args.idle == Idle::Usher;
     if machine.unequal() || uncrowds {
         // A running task that moves must not be kept where it is: bpf/move.bpf.h.
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
