@@ -195,15 +195,7 @@ fn unpack_kernel(cache: &Cache, apt: &Apt, candidate: &Candidate) -> Result<Kern
             .collect();
         apt.unpack(&names, &root)?;
         let release = &candidate.release;
-        let module_folder = format!("usr/lib/modules/{release}");
-        let image = first_file(
-            &root,
-            &[
-                format!("boot/vmlinuz-{release}"),
-                format!("{module_folder}/vmlinuz"),
-            ],
-        );
-        let image = image.ok_or_else(|| {
+        let image = image_in(&root, release).ok_or_else(|| {
             LabError::bad_file(
                 &root,
                 format!("the package {} has no kernel image", candidate.image),
@@ -213,7 +205,7 @@ fn unpack_kernel(cache: &Cache, apt: &Apt, candidate: &Candidate) -> Result<Kern
             &root,
             &[
                 format!("boot/config-{release}"),
-                format!("{module_folder}/config"),
+                format!("usr/lib/modules/{release}/config"),
             ],
         );
         // A mirror may keep an image and drop the package with its configuration. A neighbour's of the
@@ -230,6 +222,18 @@ fn unpack_kernel(cache: &Cache, apt: &Apt, candidate: &Candidate) -> Result<Kern
     })();
     let _ = std::fs::remove_dir_all(&root);
     result
+}
+
+/// The kernel image of an unpacked package. Debian's unsigned ones name it so from 7.2 on.
+fn image_in(root: &Path, release: &str) -> Option<PathBuf> {
+    first_file(
+        root,
+        &[
+            format!("boot/vmlinuz-{release}"),
+            format!("usr/lib/modules/{release}/vmlinuz"),
+            format!("usr/lib/modules/{release}/vmlinuz.unsigned"),
+        ],
+    )
 }
 
 fn first_file(root: &Path, inside: &[String]) -> Option<PathBuf> {
@@ -471,6 +475,25 @@ mod tests {
         let found = candidates(&list, Arch::Arm64);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].release, "6.18.15+deb13-cloud-arm64");
+    }
+
+    /// Goal: the kernel is found wherever packages have put it. Method: a folder for each of the three places.
+    #[test]
+    fn images_are_found_where_packages_have_them() {
+        let root = std::env::temp_dir().join(format!("usher-images-{}", std::process::id()));
+        let release = "7.3.4+deb13-cloud-amd64";
+        for place in [
+            format!("boot/vmlinuz-{release}"),
+            format!("usr/lib/modules/{release}/vmlinuz"),
+            format!("usr/lib/modules/{release}/vmlinuz.unsigned"),
+        ] {
+            let file = root.join(&place);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            assert_eq!(image_in(&root, release), None, "{place}");
+            std::fs::write(&file, "").unwrap();
+            assert_eq!(image_in(&root, release), Some(file), "{place}");
+            std::fs::remove_dir_all(&root).unwrap();
+        }
     }
 
     /// Goal: missing libraries lead to the packages that have them. Method: names that fit, then one that
