@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::built;
+use common::{another_kernel, built};
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::KERNEL_SCHEDULER;
 
@@ -66,4 +66,10 @@ fn on_6_18() {
 #[test]
 fn on_7_0() {
     equal_on("7.0");
+}
+
+#[test]
+#[ignore = "on the kernel that USHER_TEST_KERNEL names"]
+fn on_another() {
+    equal_on(&another_kernel());
 }

@@ -67,6 +67,7 @@ pub struct Guests {
     boot: fn(&str) -> Steps,
     of_6_18: OnceLock<Steps>,
     of_7_0: OnceLock<Steps>,
+    of_another: OnceLock<Steps>,
 }
 
 impl Guests {
@@ -75,6 +76,7 @@ impl Guests {
             boot,
             of_6_18: OnceLock::new(),
             of_7_0: OnceLock::new(),
+            of_another: OnceLock::new(),
         }
     }
 
@@ -88,7 +90,7 @@ impl Guests {
         let guest = match kernel {
             "6.18" => &self.of_6_18,
             "7.0" => &self.of_7_0,
-            _ => panic!("no tests on kernel {kernel}"),
+            _ => &self.of_another,
         };
         let steps = guest
             .get_or_init(|| (self.boot)(kernel))
@@ -154,7 +156,13 @@ pub fn counted(step: &StepOutcome, group: &str, name: &str) -> u64 {
     count.unwrap_or_else(|| panic!("no {name} in the statistics' {group}: {stats}"))
 }
 
-/// A test per function and kernel.
+/// What the tests `on_another` run on: a series whose kernel is in the cache, or a kernel's file.
+pub fn another_kernel() -> String {
+    std::env::var("USHER_TEST_KERNEL")
+        .expect("USHER_TEST_KERNEL says which kernel to test on, as `usher lab run --kernel` does")
+}
+
+/// A test per function and kernel. Those on another kernel run when they are asked for.
 #[macro_export]
 macro_rules! on_both_kernels {
     ($($name:ident)*) => {
@@ -167,6 +175,12 @@ macro_rules! on_both_kernels {
             #[test]
             fn on_7_0() {
                 super::$name("7.0");
+            }
+
+            #[test]
+            #[ignore = "on the kernel that USHER_TEST_KERNEL names"]
+            fn on_another() {
+                super::$name(&super::common::another_kernel());
             }
         })*
     };
