@@ -11,7 +11,7 @@ use crate::cache::{self, Cache};
 use crate::elf::Elf;
 use crate::error::{LabError, Result};
 use crate::image::{programs_folder, Plan};
-use crate::kernel::{self, Kernel, Version};
+use crate::kernel::{self, Kernel, Version, NO_SCHED_EXT};
 use crate::tool;
 
 /// Kernel series that the tests need.
@@ -110,25 +110,33 @@ fn fetch_kernel(cache: &Cache, apt: &Apt, arch: Arch, series: &str, say: Say) ->
     let candidates = candidates(&apt.show(&names)?, arch);
     let known = kernel::cached(cache)?;
     let wanted = Version::of(series);
-    for candidate in candidates
-        .iter()
-        .filter(|c| Version::of(&c.release).in_series(&wanted))
-    {
-        let refused = known
-            .iter()
-            .find(|k| k.release == candidate.release && k.unfit.is_some());
-        if let Some(why) = refused.and_then(|kernel| kernel.unfit.as_ref()) {
-            say(&format!(
-                "kernel {}: refused before ({why})",
-                candidate.release
-            ));
+    let mut without_sched_ext: Option<Version> = None;
+    for candidate in &candidates {
+        let release = &candidate.release;
+        let version = Version::of(release);
+        // A mirror may have a dozen versions of a series that was built without.
+        if !version.in_series(&wanted) || without_sched_ext == Some(version.series()) {
             continue;
         }
-        say(&format!("kernel {}: downloading", candidate.release));
-        let kernel = unpack_kernel(cache, apt, candidate)?;
-        match &kernel.unfit {
-            None => return Ok(kernel),
-            Some(why) => say(&format!("kernel {}: refused: {why}", kernel.release)),
+        let before = known.iter().find(|kernel| &kernel.release == release);
+        let why = match before.and_then(|kernel| kernel.unfit.clone()) {
+            Some(why) => {
+                say(&format!("kernel {release}: refused before ({why})"));
+                why
+            }
+            None => {
+                say(&format!("kernel {release}: downloading"));
+                let kernel = unpack_kernel(cache, apt, candidate)?;
+                let Some(why) = kernel.unfit.clone() else {
+                    return Ok(kernel);
+                };
+                say(&format!("kernel {release}: refused: {why}"));
+                why
+            }
+        };
+        if why == NO_SCHED_EXT {
+            say("older kernels of that series are taken to be the same");
+            without_sched_ext = Some(version.series());
         }
     }
     let list: Vec<&str> = candidates.iter().map(|c| c.release.as_str()).collect();

@@ -37,6 +37,9 @@ fn image_name(arch: Arch) -> &'static str {
     }
 }
 
+/// The verdict on a kernel that has no sched_ext at all: a choice of who builds it, the same in all of a series.
+pub const NO_SCHED_EXT: &str = "built without sched_ext";
+
 /// A release split for ordering and for matching against what the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(Vec<u32>);
@@ -53,6 +56,11 @@ impl Version {
                 .filter_map(|part| part.parse().ok())
                 .collect(),
         )
+    }
+
+    /// The first two numbers, 6.18 of 6.18.15.
+    pub fn series(&self) -> Self {
+        Version(self.0.iter().take(2).copied().collect())
     }
 
     /// True when this version begins with all numbers of `series` (`6.18` matches 6.18.15, not 6.1).
@@ -231,7 +239,7 @@ fn unfit(arch: Arch, image: &[u8]) -> Option<String> {
         Err(why) => return Some(format!("its BTF cannot be read: {why}")),
     };
     if !btf.has_struct("sched_ext_ops") {
-        return Some("built without sched_ext".into());
+        return Some(NO_SCHED_EXT.into());
     }
     btf.implicit_argument_left()
         .map(|kfunc| format!("broken BTF: {kfunc} shows the argument that only the kernel passes"))
@@ -381,6 +389,7 @@ mod tests {
         assert!(Version::of("6.18.15").in_series(&Version::of("6.18")));
         assert!(!Version::of("6.18.15").in_series(&Version::of("6.1")));
         assert!(!Version::of("6.18.15").in_series(&Version::of("nonsense")));
+        assert_eq!(Version::of("6.18.15").series(), Version::of("6.18"));
     }
 
     /// Goal: a file that is no kernel is refused with a line that names it. Method: text, an ELF file
