@@ -132,11 +132,11 @@ stop_load
 echo "ran on"
 "#;
 
-/// A file of this test process.
+/// A file of this test process. Kernels in names may be paths.
 fn temporary(name: &str) -> PathBuf {
     let folder = repository().join("target/tmp");
     std::fs::create_dir_all(&folder).expect("target is writable");
-    folder.join(format!("{}-{name}", std::process::id()))
+    folder.join(format!("{}-{}", std::process::id(), name.replace('/', "-")))
 }
 
 /// Compiles a C program of this repository against the public header.
