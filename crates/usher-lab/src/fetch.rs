@@ -118,22 +118,21 @@ fn fetch_kernel(cache: &Cache, apt: &Apt, arch: Arch, series: &str, say: Say) ->
         if !version.in_series(&wanted) || without_sched_ext == Some(version.series()) {
             continue;
         }
-        let before = known.iter().find(|kernel| &kernel.release == release);
-        let why = match before.and_then(|kernel| kernel.unfit.clone()) {
-            Some(why) => {
-                say(&format!("kernel {release}: refused before ({why})"));
-                why
-            }
+        let refused = known
+            .iter()
+            .find(|kernel| &kernel.release == release && kernel.unfit.is_some());
+        let kernel = match refused {
+            Some(kernel) => kernel.clone(),
             None => {
                 say(&format!("kernel {release}: downloading"));
-                let kernel = unpack_kernel(cache, apt, candidate)?;
-                let Some(why) = kernel.unfit.clone() else {
-                    return Ok(kernel);
-                };
-                say(&format!("kernel {release}: refused: {why}"));
-                why
+                unpack_kernel(cache, apt, candidate)?
             }
         };
+        let Some(why) = &kernel.unfit else {
+            return Ok(kernel);
+        };
+        let when = if refused.is_some() { " before" } else { "" };
+        say(&format!("kernel {release}: refused{when}: {why}"));
         if why == NO_SCHED_EXT {
             say("older kernels of that series are taken to be the same");
             without_sched_ext = Some(version.series());
@@ -488,7 +487,7 @@ mod tests {
     /// Goal: the kernel is found wherever packages have put it. Method: a folder for each of the three places.
     #[test]
     fn images_are_found_where_packages_have_them() {
-        let root = std::env::temp_dir().join(format!("usher-images-{}", std::process::id()));
+        let root = Cache::temporary("images-test").path("unpacked");
         let release = "7.3.4+deb13-cloud-amd64";
         for place in [
             format!("boot/vmlinuz-{release}"),

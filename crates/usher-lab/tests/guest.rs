@@ -456,5 +456,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
     assert!(context.contains("Time: "), "{context}");
 }
 
-on_both_kernels!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
+on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
                  pinned_kernel_threads pairs_part dump second_loader killed_loader kernel_scheduler_afterwards);

@@ -382,4 +382,4 @@ fn nobody_answers_unless_told_to(kernel: &str) {
     assert_eq!(step.report.ejected, None, "{output}");
 }
 
-on_both_kernels!(children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);
+on_each_kernel!(children calls rules cpus_offline killed_loader nobody_answers_unless_told_to);

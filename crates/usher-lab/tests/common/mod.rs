@@ -164,7 +164,7 @@ pub fn another_kernel() -> String {
 
 /// A test per function and kernel. Those on another kernel run when they are asked for.
 #[macro_export]
-macro_rules! on_both_kernels {
+macro_rules! on_each_kernel {
     ($($name:ident)*) => {
         $(mod $name {
             #[test]
