@@ -112,7 +112,8 @@ pub struct StepReport {
     pub events: BTreeMap<String, u64>,
     /// The struct_ops programs at the command's end.
     pub programs: Vec<Program>,
-    /// Kernel log lines of level warning or worse, and sched_ext's own, during this step.
+    /// Kernel log lines of level warning or worse, and sched_ext's own, during this step; where something hung, all
+    /// that the kernel said of it.
     pub kernel_log: Vec<LogLine>,
 }
 

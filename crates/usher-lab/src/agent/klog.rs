@@ -31,12 +31,15 @@ impl KernelLog {
 
     /// Warnings and worse since the last look, and everything that sched_ext said.
     pub fn take(&mut self) -> Vec<LogLine> {
+        let mut lines = self.take_all();
+        lines.retain(|line| line.level <= LEVEL_WARNING || line.text.contains("sched_ext"));
+        lines
+    }
+
+    /// Everything since the last look.
+    pub fn take_all(&mut self) -> Vec<LogLine> {
         let mut lines = Vec::new();
-        self.records(|line| {
-            if line.level <= LEVEL_WARNING || line.text.contains("sched_ext") {
-                lines.push(line);
-            }
-        });
+        self.records(|line| lines.push(line));
         lines
     }
 

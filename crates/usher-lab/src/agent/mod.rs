@@ -137,10 +137,10 @@ fn run_step(
         .as_ref()
         .map_or("eevdf".into(), |s| s.name.clone());
     let mut loader = match &step.scheduler {
-        Some(start) => match attach(out, start, &mut report)? {
+        Some(start) => match attach(out, start, log, &mut report)? {
             Some(loader) => Some(loader),
             None => {
-                report.kernel_log = log.take();
+                report.kernel_log.append(&mut log.take());
                 return Ok(report);
             }
         },
@@ -149,13 +149,20 @@ fn run_step(
     std::thread::sleep(SETTLE);
     report.ops = sched_ext::ops();
     out(&Frame::Event(Event::Begin { step: index }));
-    run_command(out, stop, step, loader.as_mut(), &mut report)?;
+    run_command(out, stop, step, loader.as_mut(), log, &mut report)?;
     if let Some(loader) = loader.as_mut() {
         observe(loader, &mut report);
-        unload(out, loader, &mut report);
+        unload(out, loader, log, &mut report);
     }
-    report.kernel_log = log.take();
+    report.kernel_log.append(&mut log.take());
     Ok(report)
+}
+
+/// Adds to the report what the kernel knows of whatever hangs now, its lines of every level.
+fn note_what_hangs(log: &mut KernelLog, report: &mut StepReport) {
+    report.kernel_log.append(&mut log.take());
+    sys::show_what_hangs();
+    report.kernel_log.append(&mut log.take_all());
 }
 
 /// Starts the loader and waits until the kernel says that its scheduler is enabled. `None` when that
@@ -163,6 +170,7 @@ fn run_step(
 fn attach(
     out: Out<'_>,
     start: &SchedulerStart,
+    log: &mut KernelLog,
     report: &mut StepReport,
 ) -> Result<Option<Child>, String> {
     if sched_ext::state().as_deref() != Some("disabled") {
@@ -191,6 +199,7 @@ fn attach(
                 "was not enabled within {} s",
                 ATTACH_TIMEOUT.as_secs()
             ));
+            note_what_hangs(log, report);
             loader.signal(libc::SIGKILL);
             loader.wait(STOP_TIMEOUT);
             break;
@@ -211,6 +220,7 @@ fn run_command(
     stop: Option<&AtomicBool>,
     step: &Step,
     mut loader: Option<&mut Child>,
+    log: &mut KernelLog,
     report: &mut StepReport,
 ) -> Result<(), String> {
     let pid = loader
@@ -243,7 +253,7 @@ fn run_command(
         }
         if command.age() > timeout {
             report.timed_out = true;
-            sys::show_blocked_tasks();
+            note_what_hangs(log, report);
             Child::end_commands();
             command.wait(STOP_TIMEOUT);
             report.exit = Some(124);
@@ -291,7 +301,7 @@ fn observe(loader: &mut Child, report: &mut StepReport) {
 }
 
 /// Ends the loader as a user would, with SIGINT, and reads what it leaves behind.
-fn unload(out: Out<'_>, loader: &mut Child, report: &mut StepReport) {
+fn unload(out: Out<'_>, loader: &mut Child, log: &mut KernelLog, report: &mut StepReport) {
     if loader.ended().is_none() {
         loader.signal(libc::SIGINT);
         if !loader.wait(STOP_TIMEOUT) {
@@ -299,6 +309,7 @@ fn unload(out: Out<'_>, loader: &mut Child, report: &mut StepReport) {
                 "did not end within {} s of SIGINT",
                 STOP_TIMEOUT.as_secs()
             ));
+            note_what_hangs(log, report);
             loader.signal(libc::SIGKILL);
             loader.wait(STOP_TIMEOUT);
         }
@@ -310,6 +321,7 @@ fn unload(out: Out<'_>, loader: &mut Child, report: &mut StepReport) {
             "was still {state} {} s after its loader's end and had to be reset",
             STOP_TIMEOUT.as_secs()
         ));
+        note_what_hangs(log, report);
         sys::reset_sched_ext();
         wait_until_disabled();
     }

@@ -180,8 +180,9 @@ fn loopback_up() -> Result<(), String> {
     }
 }
 
-/// Has the kernel print the tasks that are blocked, for the report of a command that hangs.
-pub fn show_blocked_tasks() {
+/// Has the kernel print what its CPUs do and which tasks are blocked where, for the report of what hangs.
+pub fn show_what_hangs() {
+    let _ = std::fs::write("/proc/sysrq-trigger", "l");
     let _ = std::fs::write("/proc/sysrq-trigger", "w");
 }
 
