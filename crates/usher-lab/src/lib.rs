@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`lab`] | from a request (shape, kernel, schedulers, command) to results; alternates and repeats |
 //! | [`here`] | the same comparison on the machine at hand, without a guest |
+//! | [`doctor`] | what this machine lacks for a scheduler of its own, and for guests |
 //! | [`report`] | results as JSON and as tables |
 //! | [`kernel`], [`btf`], [`elf`] | guest kernels: found, unpacked, and refused when no scheduler could load |
 //! | [`fetch`], [`apt`], [`cache`] | kernels and programs from the distribution into usher's own cache folder |
@@ -40,6 +41,7 @@ pub mod cache;
 pub mod cpio;
 pub mod cross;
 pub mod device_tree;
+pub mod doctor;
 pub mod elf;
 pub mod error;
 pub mod fdt;

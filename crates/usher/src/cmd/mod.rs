@@ -5,6 +5,7 @@ mod bench;
 mod calibrate;
 mod compare;
 mod completions;
+mod doctor;
 mod hint;
 mod lab;
 mod man;
@@ -38,6 +39,7 @@ enum Command {
     Lab(lab::Args),
     Bench(bench::Args),
     Hint(hint::Args),
+    Doctor(doctor::Args),
     #[command(hide = true)]
     Completions(completions::Args),
     #[command(hide = true)]
@@ -55,6 +57,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
