@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `usher reproduce --live` on a machine with sched_ext: the machine is a guest, in which usher runs as it would on
+//! `usher reproduce --live` and `usher doctor` on a machine with sched_ext: the machine is a guest, in which usher runs as it would on
 //! anybody's own.
 
 mod common;
@@ -16,6 +16,7 @@ fn steps() -> Vec<StepOutcome> {
     // A comparison to its end; one that is interrupted in the middle; one that is killed.
     let script = format!(
         "{SHELL}
+        {usher} doctor scheduler >&2 || exit 1
         {usher} reproduce --live hackbench --quick --runs 2 --format json || exit 1
         wait_state disabled
         ls -d /sys/fs/cgroup/usher-command-* 2>/dev/null && {{ echo 'a group is left'; exit 1; }}
@@ -30,7 +31,10 @@ fn steps() -> Vec<StepOutcome> {
         wait_state disabled
         echo 'killed: unloaded'"
     );
-    let refused = format!("{usher} reproduce --live hackbench; echo \"refused: $?\"");
+    let refused = format!(
+        "{usher} reproduce --live hackbench; echo \"refused: $?\"
+        {usher} doctor scheduler; echo \"doctor: $?\""
+    );
     let shell = |script: String| vec!["sh".to_string(), "-c".into(), script];
     let scheduler = |name: &str| name.parse::<Scheduler>().expect("known");
     let shape = "2n1l1c2t".parse().expect("a legal shape");
@@ -45,7 +49,8 @@ fn steps() -> Vec<StepOutcome> {
 }
 
 // Goal: on a real machine a comparison loads usher in turn with the kernel's scheduler and reports both; it leaves no
-// scheduler behind, also when it is interrupted or killed; and it refuses where somebody else's is loaded.
+// scheduler behind, also when it is interrupted or killed; and it refuses where somebody else's is loaded. The doctor
+// finds nothing missing where usher does run, its optional features included.
 // Method: a guest is the machine. Catches: a scheduler that stays loaded on somebody's machine, or one thrown out
 // there.
 #[test]
@@ -88,4 +93,11 @@ fn a_comparison_on_the_machine_at_hand() {
             && second.contains("sched_ext is enabled with the scheduler usher"),
         "{second}"
     );
+    assert!(first.contains("none attached"), "{first}");
+    assert!(
+        second.contains("doctor: 0") && second.contains("runs here"),
+        "{second}"
+    );
+    let lacks = |said: &str| said.contains("MISSING") || said.contains("optional");
+    assert!(!lacks(&first) && !lacks(&second), "{first}\n{second}");
 }
