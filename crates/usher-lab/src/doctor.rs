@@ -5,7 +5,7 @@
 //! series may be built without them, and another may have them backported.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -105,7 +105,6 @@ impl Machine<'_> {
         let part = Part::Scheduler;
         let mut checks = vec![self.sched_ext()];
         checks.extend(self.types());
-        checks.push(self.config());
         checks.push(match self.uid {
             0 => Check::fine(part, "root", "user 0"),
             uid => Check::missing(
@@ -124,7 +123,7 @@ impl Machine<'_> {
         if self.root.join(SCHED_EXT).is_dir() {
             return Check::fine(part, name, format!("in Linux {}", self.release));
         }
-        let off = fs::read_to_string(self.config_file())
+        let off = fs::read_to_string(self.root.join(format!("boot/config-{}", self.release)))
             .is_ok_and(|text| text.contains("# CONFIG_SCHED_CLASS_EXT is not set"));
         let found = match off {
             true => format!("Linux {} was built without it", self.release),
@@ -178,31 +177,6 @@ impl Machine<'_> {
             "only `scx_usher --idle builtin-node` needs it: Linux 6.15",
         );
         checks
-    }
-
-    fn config_file(&self) -> PathBuf {
-        self.root.join(format!("boot/config-{}", self.release))
-    }
-
-    /// libbpf reads it while it loads programs that ask for settings.
-    fn config(&self) -> Check {
-        let (part, name) = (Part::Scheduler, "kernel's settings");
-        let boot = format!("/boot/config-{}", self.release);
-        if self.config_file().is_file() {
-            return Check::fine(part, name, boot);
-        }
-        let proc = "/proc/config.gz";
-        match self.root.join(&proc[1..]).is_file() {
-            true => Check::fine(part, name, proc),
-            false => Check::missing(
-                part,
-                name,
-                format!("neither {boot} nor {proc}"),
-                format!(
-                    "put the kernel's .config at {boot}, or boot one with CONFIG_IKCONFIG_PROC=y"
-                ),
-            ),
-        }
     }
 
     fn attached(&self) -> Check {
@@ -311,14 +285,12 @@ mod tests {
             assert!(missing.clone().all(|c| !c.remedy.is_empty()));
             missing.map(|c| c.name).collect()
         };
-        let all = ["sched_ext", "types (BTF)", "kernel's settings", "root"];
+        let all = ["sched_ext", "types (BTF)", "root"];
         assert_eq!(lacks(1000), all);
         put(root, "sys/kernel/sched_ext/state", b"disabled\n");
         assert_eq!(lacks(1000), all[1..]);
         put(root, "sys/kernel/btf/vmlinux", b"not BTF");
-        assert_eq!(lacks(0), all[1..3], "a file that is no BTF is no better");
-        put(root, "boot/config-6.18.0-test", b"CONFIG_HZ=250\n");
-        assert_eq!(lacks(0), all[1..2]);
+        assert_eq!(lacks(0), all[1..2], "a file that is no BTF is no better");
         put(root, "sys/kernel/sched_ext/state", b"enabled\n");
         put(root, "sys/kernel/sched_ext/root/ops", b"bpfland_1.1.4\n");
         assert_eq!(lacks(0), ["types (BTF)", "no other scheduler"]);
