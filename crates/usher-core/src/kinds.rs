@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 /// An enumeration with stable names, in the order of the C enum.
 macro_rules! named {
-    ($(#[$doc:meta])* $kind:ident { $($(#[$vdoc:meta])* $variant:ident = $name:literal,)* }) => {
+    ($(#[$doc:meta])* $kind:ident { $($(#[doc = $vdoc:literal])* $variant:ident = $name:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum $kind {
-            $($(#[$vdoc])* $variant,)*
+            $($(#[doc = $vdoc])* $variant,)*
         }
 
         impl $kind {
@@ -24,6 +24,13 @@ macro_rules! named {
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
+                }
+            }
+
+            /// What it means, in a sentence: its documentation.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($vdoc),*).trim(),)*
                 }
             }
 
@@ -136,7 +143,7 @@ named! {
         RemoteCpu = "remote-cpu",
         /// CPUs differ in capacity: an idle core of a tier that is enough for the task.
         FitCore = "fit-core",
-        /// The same, an idle CPU.
+        /// CPUs differ in capacity: an idle CPU of a tier that is enough for the task.
         FitCpu = "fit-cpu",
         /// Nobody idle is enough for the task: the strongest idle CPU all the same.
         Unfit = "unfit",
@@ -307,5 +314,18 @@ mod tests {
             "no such name: `shards`; known are global, node, llc, shard"
         );
         assert_eq!("llc-core".parse(), Ok(Reason::LlcCore));
+    }
+
+    // Goal: a reason's meaning is its documentation, as one line without the comment's margins.
+    #[test]
+    fn reasons_say_what_they_mean() {
+        assert_eq!(Reason::PrevCore.meaning(), "prev's whole core is idle.");
+        for reason in Reason::ALL {
+            let text = reason.meaning();
+            assert!(
+                text.ends_with('.') && !text.contains("  "),
+                "{reason}: {text}"
+            );
+        }
     }
 }

@@ -6,6 +6,7 @@ mod calibrate;
 mod compare;
 mod completions;
 mod doctor;
+mod explain;
 mod hint;
 mod lab;
 mod man;
@@ -39,6 +40,7 @@ enum Command {
     Lab(lab::Args),
     Bench(bench::Args),
     Hint(hint::Args),
+    Explain(explain::Args),
     Doctor(doctor::Args),
     #[command(hide = true)]
     Completions(completions::Args),
@@ -57,6 +59,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Lab(args) => lab::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
