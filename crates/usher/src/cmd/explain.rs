@@ -195,24 +195,19 @@ fn cids_of(topo: &Topology, option: &str, list: &str) -> Result<CidSet, Failure>
     cids.collect()
 }
 
-/// The names of the simulator's hints.
+/// Hints as they are printed: names joined by +, or none.
 fn parse_hints(text: &str) -> Result<Hints, String> {
+    if text == "none" {
+        return Ok(Hints::NONE);
+    }
     text.split('+').try_fold(Hints::NONE, |hints, word| {
-        let one = match word {
-            "none" => Hints::NONE,
-            "fork-affine" => Hints::FORK_AFFINE,
-            "fork-spread" => Hints::FORK_SPREAD,
-            "wake-affine" => Hints::WAKE_AFFINE,
-            "wake-hold" => Hints::WAKE_HOLD,
-            _ => {
-                return Err(format!(
-                    "no hint `{word}`; there are none, fork-affine, fork-spread, wake-affine, wake-hold"
-                ))
-            }
+        let Some((_, one)) = Hints::NAMES.iter().find(|(name, _)| *name == word) else {
+            let known = Hints::NAMES.map(|(name, _)| name).join(", ");
+            return Err(format!("no hint `{word}`; known are none, {known}"));
         };
         hints
-            .and(one)
-            .ok_or_else(|| format!("{text}: at most one hint about forks and one about wakeups"))
+            .and(*one)
+            .ok_or_else(|| "at most one hint about forks and one about wakeups".into())
     })
 }
 
