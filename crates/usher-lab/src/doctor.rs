@@ -206,6 +206,7 @@ impl Machine<'_> {
 /// The cache's folder cannot be read.
 pub fn lab(cache: &Cache) -> Result<Vec<Check>> {
     let part = Part::Lab;
+    let cached = kernel::cached(cache)?;
     let mut checks = Vec::new();
     for arch in [Arch::X86_64, Arch::Arm64] {
         let setup = arch.setup();
@@ -229,8 +230,7 @@ pub fn lab(cache: &Cache) -> Result<Vec<Check>> {
             Some(file) => Check::fine(part, emulator, file.display().to_string()),
             None => missing(emulator, format!("no {}", arch.emulator())),
         });
-        let found = kernel::cached(cache)?;
-        let fit = found
+        let fit = cached
             .iter()
             .filter(|k| k.arch == arch && k.unfit.is_none())
             .map(|k| k.release.as_str());

@@ -43,6 +43,16 @@ pub struct Failure {
     pub error: anyhow::Error,
 }
 
+impl Failure {
+    /// One that is told in these words.
+    pub fn new(code: Code, what: String) -> Self {
+        Self {
+            code,
+            error: anyhow::Error::msg(what),
+        }
+    }
+}
+
 impl From<TopoError> for Failure {
     fn from(error: TopoError) -> Self {
         let code = if error.is_environment() {

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
                 missing,
                 checks: &checks,
             };
-            serde_json::to_writer(&mut to, &json).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut to, &json)?;
             writeln!(to)?;
         }
     }

@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
                 machine: topo.name(),
                 decisions: &rows,
             };
-            serde_json::to_writer(&mut to, &json).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut to, &json)?;
             writeln!(to)?;
         }
     }
@@ -212,10 +212,7 @@ fn parse_hints(text: &str) -> Result<Hints, String> {
 }
 
 fn wrong(what: String) -> Failure {
-    Failure {
-        code: Code::WrongUse,
-        error: anyhow::Error::msg(what),
-    }
+    Failure::new(Code::WrongUse, what)
 }
 
 /// The decisions, and below them what their reasons mean.

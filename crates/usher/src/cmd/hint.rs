@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         return Ok(Code::Fine);
     };
     let error = Command::new(program).args(arguments).exec();
-    Err(failure(
+    Err(Failure::new(
         Code::WrongUse,
         format!("cannot run `{program}`: {error}"),
     ))
@@ -83,22 +83,15 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
 /// Calls the kernel, and explains what it answers.
 fn call(request: Request, pid: u32) -> Result<Hints, Failure> {
     hint(request, pid).map_err(|error| match error.raw_os_error() {
-        Some(libc::EINVAL) => failure(
+        Some(libc::EINVAL) => Failure::new(
             Code::Environment,
             "the kernel knows no placement hints: start `scx_usher` first".into(),
         ),
-        Some(libc::ESRCH) => failure(Code::WrongUse, format!("no thread {pid}")),
-        Some(libc::EPERM) => failure(
+        Some(libc::ESRCH) => Failure::new(Code::WrongUse, format!("no thread {pid}")),
+        Some(libc::EPERM) => Failure::new(
             Code::Environment,
             format!("thread {pid} is another user's: run as root, or with CAP_SYS_NICE"),
         ),
-        _ => failure(Code::Environment, format!("hint for thread {pid}: {error}")),
+        _ => Failure::new(Code::Environment, format!("hint for thread {pid}: {error}")),
     })
-}
-
-fn failure(code: Code, what: String) -> Failure {
-    Failure {
-        code,
-        error: anyhow::Error::msg(what),
-    }
 }
