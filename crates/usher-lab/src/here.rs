@@ -21,6 +21,16 @@ pub fn has_sched_ext() -> bool {
     std::path::Path::new("/sys/kernel/sched_ext").is_dir()
 }
 
+/// What sched_ext calls the attached scheduler; none under the kernel's own.
+pub fn scheduler() -> Option<String> {
+    agent::sched_ext::ops()
+}
+
+/// The running kernel's release.
+pub fn release() -> String {
+    agent::sys::release()
+}
+
 /// The machine's name and kernel release, for reports.
 pub fn name() -> String {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));

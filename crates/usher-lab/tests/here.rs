@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `usher reproduce --live` and `usher doctor` on a machine with sched_ext: the machine is a guest, in which usher runs as it would on
-//! anybody's own.
+//! `usher reproduce --live`, `usher doctor` and `usher top` on a machine with sched_ext: the machine is a guest, in which
+//! usher runs as it would on anybody's own.
 
 mod common;
 
@@ -17,6 +17,7 @@ fn steps() -> Vec<StepOutcome> {
     let script = format!(
         "{SHELL}
         {usher} doctor scheduler >&2 || exit 1
+        {usher} top --count 1 --format json >&2 || exit 1
         {usher} reproduce --live hackbench --quick --runs 2 --format json || exit 1
         wait_state disabled
         ls -d /sys/fs/cgroup/usher-command-* 2>/dev/null && {{ echo 'a group is left'; exit 1; }}
@@ -33,7 +34,8 @@ fn steps() -> Vec<StepOutcome> {
     );
     let refused = format!(
         "{usher} reproduce --live hackbench; echo \"refused: $?\"
-        {usher} doctor scheduler; echo \"doctor: $?\""
+        {usher} doctor scheduler; echo \"doctor: $?\"
+        {usher} top --count 2 --format json"
     );
     let shell = |script: String| vec!["sh".to_string(), "-c".into(), script];
     let scheduler = |name: &str| name.parse::<Scheduler>().expect("known");
@@ -50,7 +52,8 @@ fn steps() -> Vec<StepOutcome> {
 
 // Goal: on a real machine a comparison loads usher in turn with the kernel's scheduler and reports both; it leaves no
 // scheduler behind, also when it is interrupted or killed; and it refuses where somebody else's is loaded. The doctor
-// finds nothing missing where usher does run, its optional features included.
+// finds nothing missing where usher does run, its optional features included, and top shows what usher counts while it
+// is attached.
 // Method: a guest is the machine. Catches: a scheduler that stays loaded on somebody's machine, or one thrown out
 // there.
 #[test]
@@ -98,6 +101,39 @@ fn a_comparison_on_the_machine_at_hand() {
         second.contains("doctor: 0") && second.contains("runs here"),
         "{second}"
     );
+    let tops = |said: &str| -> Vec<serde_json::Value> {
+        let lines = said.lines().filter_map(|line| {
+            line.find(r#"{"schema":"usher-top/1""#)
+                .map(|at| &line[at..])
+        });
+        lines
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    };
+    let (alone, attached) = (tops(&first), tops(&second));
+    assert_eq!((alone.len(), attached.len()), (1, 2), "{first}\n{second}");
+    assert!(
+        alone[0]["scheduler"].is_null() && alone[0]["usher"].is_null(),
+        "{first}"
+    );
+    assert_eq!(
+        alone[0]["llcs"].as_array().map(Vec::len),
+        Some(2),
+        "{first}"
+    );
+    assert!(
+        alone[0]["machine"]["switches_per_s"].as_f64() > Some(0.0),
+        "{first}"
+    );
+    for top in attached {
+        assert!(
+            top["scheduler"]
+                .as_str()
+                .is_some_and(|ops| ops.starts_with("usher")),
+            "{second}"
+        );
+        assert!(top["usher"]["decisions"].as_u64() > Some(0), "{second}");
+    }
     let lacks = |said: &str| said.contains("MISSING") || said.contains("optional");
     assert!(!lacks(&first) && !lacks(&second), "{first}\n{second}");
 }

@@ -8,8 +8,8 @@
 mod bpf;
 mod child;
 mod klog;
-mod sched_ext;
-mod sys;
+pub(crate) mod sched_ext;
+pub(crate) mod sys;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

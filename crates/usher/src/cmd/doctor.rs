@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use usher_lab::cache::Cache;
 use usher_lab::doctor::{self, Check, Machine, Part, State};
+use usher_lab::here;
 
 use crate::exit::{Code, Failure};
 use crate::out;
@@ -50,15 +51,14 @@ struct Json<'a> {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let release = release.trim();
+    let release = here::release();
     let mut checks = Vec::new();
     if args.part != Some(What::Lab) {
         let machine = Machine {
             root: Path::new("/"),
             // SAFETY: no pointers, and it cannot fail.
             uid: unsafe { libc::geteuid() },
-            release,
+            release: &release,
         };
         checks.extend(machine.scheduler());
     }
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Format::Json => {
             let json = Json {
                 schema: "usher-doctor/1",
-                kernel: release,
+                kernel: &release,
                 missing,
                 checks: &checks,
             };

@@ -12,6 +12,7 @@ mod lab;
 mod man;
 mod reproduce;
 mod sim;
+mod top;
 mod topo;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,7 @@ enum Command {
     Bench(bench::Args),
     Hint(hint::Args),
     Explain(explain::Args),
+    Top(top::Args),
     Doctor(doctor::Args),
     #[command(hide = true)]
     Completions(completions::Args),
@@ -60,6 +62,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
