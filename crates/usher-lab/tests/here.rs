@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `usher reproduce --live`, `usher doctor` and `usher top` on a machine with sched_ext: the machine is a guest, in which
-//! usher runs as it would on anybody's own.
+//! `usher reproduce --live`, `load`, `doctor` and `top` on a machine with sched_ext: the machine is a guest, in which usher
+//! runs as it would on anybody's own.
 
 mod common;
 
@@ -30,7 +30,13 @@ fn steps() -> Vec<StepOutcome> {
         wait_state enabled
         kill -KILL $live
         wait_state disabled
-        echo 'killed: unloaded'"
+        echo 'killed: unloaded'
+        {usher} load --stats 1 & load=$!
+        wait_state enabled
+        {usher} load; echo \"second: $?\"
+        kill -INT $load
+        wait $load; echo \"loaded: $?\"
+        wait_state disabled"
     );
     let refused = format!(
         "{usher} reproduce --live hackbench; echo \"refused: $?\"
@@ -89,6 +95,10 @@ fn a_comparison_on_the_machine_at_hand() {
     );
     assert!(
         stdout.contains("interrupted: 130") && stdout.contains("killed: unloaded"),
+        "{first}"
+    );
+    assert!(
+        stdout.contains("second: 3") && stdout.contains("loaded: 0"),
         "{first}"
     );
     assert!(

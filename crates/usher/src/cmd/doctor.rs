@@ -51,16 +51,9 @@ struct Json<'a> {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
-    let release = here::release();
     let mut checks = Vec::new();
     if args.part != Some(What::Lab) {
-        let machine = Machine {
-            root: Path::new("/"),
-            // SAFETY: no pointers, and it cannot fail.
-            uid: unsafe { libc::geteuid() },
-            release: &release,
-        };
-        checks.extend(machine.scheduler());
+        checks.extend(scheduler());
     }
     if args.part != Some(What::Scheduler) {
         checks.extend(doctor::lab(&Cache::open()?)?);
@@ -72,7 +65,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Format::Json => {
             let json = Json {
                 schema: "usher-doctor/1",
-                kernel: &release,
+                kernel: &here::release(),
                 missing,
                 checks: &checks,
             };
@@ -84,6 +77,17 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         0 => Code::Fine,
         _ => Code::Environment,
     })
+}
+
+/// What scx_usher needs of the machine at hand.
+pub fn scheduler() -> Vec<Check> {
+    let machine = Machine {
+        root: Path::new("/"),
+        // SAFETY: no pointers, and it cannot fail.
+        uid: unsafe { libc::geteuid() },
+        release: &here::release(),
+    };
+    machine.scheduler()
 }
 
 /// A table per part, and below it what to do.

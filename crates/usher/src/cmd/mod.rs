@@ -9,6 +9,7 @@ mod doctor;
 mod explain;
 mod hint;
 mod lab;
+mod load;
 mod man;
 mod reproduce;
 mod sim;
@@ -39,6 +40,7 @@ enum Command {
     Reproduce(reproduce::Args),
     Calibrate(calibrate::Args),
     Lab(lab::Args),
+    Load(load::Args),
     Bench(bench::Args),
     Hint(hint::Args),
     Explain(explain::Args),
@@ -59,6 +61,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Hint(args) => hint::run(&args),
         Command::Explain(args) => explain::run(&args),
