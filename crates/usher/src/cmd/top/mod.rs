@@ -191,24 +191,23 @@ impl Display<'_> {
     /// One screen on a terminal, a paragraph elsewhere.
     fn print(&self, to: &mut impl Write, by: By, topo: &Topology) -> io::Result<()> {
         const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
-        let mut height = None;
+        let mut screen = None;
         if io::stdout().is_terminal() {
-            height = console::Term::stdout().size_checked();
+            screen = console::Term::stdout().size_checked();
             write!(to, "{HOME_AND_CLEAR}")?;
         }
         let mut says = self.head(topo);
-        says.extend(
-            self.usher
-                .as_ref()
-                .map(|usher| usher_says(usher, self.seconds))
-                .unwrap_or_default(),
-        );
+        if let Some(usher) = &self.usher {
+            says.extend(usher_says(usher, self.seconds));
+        }
         for line in &says {
             writeln!(to, "{line}")?;
         }
-        // A line of title above the table, its header, one for what does not fit, and the cursor's.
-        let room = height.map_or(usize::MAX, |(lines, _)| {
-            usize::from(lines).saturating_sub(says.len() + 5)
+        let room = screen.map_or(usize::MAX, |(height, width)| {
+            let wrapped = |line: &String| line.len().div_ceil(usize::from(width).max(1));
+            // An empty line and a title above the table, its header, one for what does not fit, and the cursor's.
+            let others = 5 + says.iter().map(wrapped).sum::<usize>();
+            usize::from(height).saturating_sub(others)
         });
         let (title, rows) = match by {
             By::Node => ("Nodes", &self.nodes),
@@ -220,7 +219,7 @@ impl Display<'_> {
         if shown.len() < rows.len() {
             writeln!(to, "  and {} with less to do", rows.len() - shown.len())?;
         }
-        match height {
+        match screen {
             Some(_) => Ok(()),
             None => writeln!(to),
         }
