@@ -319,9 +319,10 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 {
 	struct usher_request r = { .prev = cid, .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s);
+	u32 sharing = usher_crowded(u, cid, s->now_ns + draw % (48 * u->slice_ns));
 	s32 to;
 
-	usher_stream_note(s, usher_crowded(u, cid, s->now_ns + draw % (4 * u->slice_ns)));
+	usher_stream_note(s, sharing);
 	if (u->smt == 1)
 		return 0;
 	r.hints = draw >> 32 & USHER_WAKE_HOLD;
@@ -329,7 +330,7 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_draw_set(u, s);
 		r.allowed = &s->allowed;
 	}
-	to = usher_uncrowd(u, &r);
+	to = usher_uncrowd(u, &r, sharing);
 	usher_stream_note(s, to);
 	if (to >= 0)
 		usher_idle_exit(u, to);
