@@ -3,9 +3,9 @@
  * Running tasks that share a core while another core idles.
  *
  * Two busy threads of a core do less each than one alone, and who never sleeps is never placed again: two tasks that came to
- * share a core when all were taken would share it for as long as they run. So at ticks such a task looks for a core of its own: of its
- * LLC; of its node or another one, if many idle there; and of its node in any case after a long turn. Where few cores idle, somebody
- * who sleeps is about to need them, and waits if they are gone. A burst does not last that long.
+ * share a core when all were taken would share it for as long as they run. So at ticks such a task looks for a core of its own:
+ * of its LLC; of its node or another one, if many idle there; and of its node in any case after a long turn. Where few cores
+ * idle, somebody who sleeps is about to need them, and waits if they are gone. A burst does not last that long.
  *
  * A move costs the caches of a core, and most of those who share one do so for a moment. So both turns must have lasted a slice.
  * It is enough that one of two goes: the task of the first busy thread waits another slice, and goes if the others are there
@@ -69,9 +69,9 @@ USHER_COLD bool usher_node_quiet(struct usher USHER_MEM *u, u32 index)
 }
 
 /*
- * The task that runs on r->prev shares its core, as usher_crowded() said. Returns the CPU to which it is to move at once, idle with its core and now claimed
- * for it, or USHER_NONE_IDLE: it stays. Where CPUs differ that is one of the same tier; who holds stays in the LLC. Of the
- * request allowed, hints and waker, the CPU that asks, matter besides.
+ * The task that runs on r->prev shares its core, as usher_crowded() said. Returns the CPU to which it is to move at once, idle
+ * with its core and now claimed for it, or USHER_NONE_IDLE: it stays. Where CPUs differ that is one of the same tier; who holds
+ * stays in the LLC. Of the request allowed, hints and waker, the CPU that asks, matter besides.
  */
 USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR,
 				  u32 sharing)

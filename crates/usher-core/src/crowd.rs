@@ -31,8 +31,8 @@ impl Core {
         }
     }
 
-    /// The task that runs on `request.prev` shares its core with another one. The CPU, claimed, to which it is to move at
-    /// once.
+    /// The task that runs on `request.prev` shares its core with another one, as [`Core::crowded`] said. The CPU, claimed,
+    /// to which it is to move at once.
     pub fn uncrowd(&mut self, request: &Request, sharing: Sharing) -> Option<Cid> {
         let request = self.request(request);
         // SAFETY: as in crowded(); the set lives as long as the request.
