@@ -65,4 +65,4 @@ pub use tables::{
     BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_SLICE_NS, MAX_SMT, MAX_TIERS,
 };
 pub use trace::{Access, AccessKind};
-pub use usher_hint::Hints;
+pub use usher_hint::{Hints, HintsError};

@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::io;
+use std::str::FromStr;
 
 const PR_HINT: libc::c_int = 0x7573_6872;
 const OP_SET: libc::c_ulong = 1;
@@ -85,6 +86,47 @@ impl fmt::Display for Hints {
     }
 }
 
+/// Why a text names no hints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HintsError {
+    /// No hint has this name.
+    Unknown(String),
+    /// Both of a pair.
+    Contradiction,
+}
+
+impl fmt::Display for HintsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                let known = Hints::NAMES.map(|(name, _)| name).join(", ");
+                write!(f, "no hint `{name}`; known are none, {known}")
+            }
+            Self::Contradiction => {
+                f.write_str("at most one hint about forks and one about wakeups")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HintsError {}
+
+impl FromStr for Hints {
+    type Err = HintsError;
+
+    /// As they are printed: names joined by `+`, or `none`.
+    fn from_str(text: &str) -> Result<Self, HintsError> {
+        if text == "none" {
+            return Ok(Self::NONE);
+        }
+        text.split('+').try_fold(Self::NONE, |hints, word| {
+            let named = Self::NAMES.iter().find(|(name, _)| *name == word);
+            let (_, one) = named.ok_or_else(|| HintsError::Unknown(word.into()))?;
+            hints.and(*one).ok_or(HintsError::Contradiction)
+        })
+    }
+}
+
 /// What to do about the hints of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -141,6 +183,18 @@ mod tests {
             format!("{both} {}", Hints::NONE),
             "fork-affine+wake-hold none"
         );
+    }
+
+    // Goal: what is printed can be read. Method: all legal hints there and back; a name that is none, and both of a pair.
+    #[test]
+    fn text_there_and_back() {
+        for hints in (0..16).filter_map(Hints::from_bits) {
+            assert_eq!(hints.to_string().parse(), Ok(hints));
+        }
+        let wrong = |text: &str| text.parse::<Hints>().unwrap_err();
+        assert_eq!(wrong("fork-near"), HintsError::Unknown("fork-near".into()));
+        assert_eq!(wrong(""), HintsError::Unknown("".into()));
+        assert_eq!(wrong("wake-hold+wake-affine"), HintsError::Contradiction);
     }
 
     // Goal: a program may always call. Method: on a kernel without scx_usher. Catches: a number that means

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -22,17 +23,16 @@ fn top(args: &[&str]) -> String {
 // itself. Method: a thread that spins, two displays as JSON, of which the rows of each kind must add up.
 #[test]
 fn a_busy_cpu_is_seen() {
-    let stop = AtomicBool::new(false);
-    let said = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                std::hint::spin_loop()
-            }
-        });
-        let said = top(&["--count", "2", "--format", "json"]);
-        stop.store(true, Ordering::Relaxed);
-        said
+    // Not joined: if `top` fails the test ends all the same.
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            std::hint::spin_loop()
+        }
     });
+    let said = top(&["--count", "2", "--format", "json"]);
+    stop.store(true, Ordering::Relaxed);
     let displays: Vec<Value> = said
         .lines()
         .map(|line| serde_json::from_str(line).expect("an object a line"))

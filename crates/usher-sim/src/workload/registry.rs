@@ -16,6 +16,7 @@ use crate::error::{nearest, SimError};
 use crate::machine::Machine;
 use crate::params::Params;
 use crate::program::Hint;
+use usher_core::HintsError;
 
 /// A generator.
 pub struct WorkloadInfo {
@@ -291,24 +292,19 @@ impl Hints {
 
 /// Reads `none` or flags joined by `+`.
 fn parse_hint(key: &str, text: &str) -> Result<Option<Hint>, SimError> {
-    if text == "none" {
-        return Ok(None);
+    match text.parse() {
+        Ok(Hint::NONE) => Ok(None),
+        Ok(hint) => Ok(Some(hint)),
+        Err(HintsError::Unknown(name)) => Err(SimError::Unknown {
+            kind: format!("flag in parameter `{key}`"),
+            nearest: nearest(&name, &Hint::NAMES.map(|(name, _)| name)),
+            name,
+        }),
+        Err(HintsError::Contradiction) => Err(bad(
+            key,
+            format!("has the value `{text}`, but affine and spread, or affine and hold, exclude each other"),
+        )),
     }
-    let mut hint = Hint::NONE;
-    for word in text.split('+') {
-        let Some((_, flag)) = Hint::NAMES.iter().find(|(name, _)| *name == word) else {
-            let known: Vec<&str> = Hint::NAMES.iter().map(|(name, _)| *name).collect();
-            return Err(SimError::Unknown {
-                kind: format!("flag in parameter `{key}`"),
-                name: word.into(),
-                nearest: nearest(word, &known),
-            });
-        };
-        hint = hint.and(*flag).ok_or_else(|| {
-            bad(key, format!("has the value `{text}`, but affine and spread, or affine and hold, exclude each other"))
-        })?;
-    }
-    Ok(Some(hint))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub struct Args {
     allowed: Option<String>,
 
     /// Its placement hints: fork-affine or fork-spread, wake-affine or wake-hold, or one of each joined by +
-    #[arg(long, value_name = "HINTS", value_parser = parse_hints, default_value = "none")]
+    #[arg(long, value_name = "HINTS", default_value_t = Hints::NONE)]
     hint: Hints,
 
     /// How much of the strongest CPU it uses, in 1024ths; it matters where CPUs differ in capacity
@@ -193,22 +193,6 @@ fn cids_of(topo: &Topology, option: &str, list: &str) -> Result<CidSet, Failure>
         .map_err(|(item, what)| wrong(format!("{option} {list}: `{item}`: {what}")))?;
     let cids = cpus.into_iter().map(|cpu| cid_of(topo, option, cpu));
     cids.collect()
-}
-
-/// Hints as they are printed: names joined by +, or none.
-fn parse_hints(text: &str) -> Result<Hints, String> {
-    if text == "none" {
-        return Ok(Hints::NONE);
-    }
-    text.split('+').try_fold(Hints::NONE, |hints, word| {
-        let Some((_, one)) = Hints::NAMES.iter().find(|(name, _)| *name == word) else {
-            let known = Hints::NAMES.map(|(name, _)| name).join(", ");
-            return Err(format!("no hint `{word}`; known are none, {known}"));
-        };
-        hints
-            .and(*one)
-            .ok_or_else(|| "at most one hint about forks and one about wakeups".into())
-    })
 }
 
 fn wrong(what: String) -> Failure {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher top`: which CPUs work, where tasks wait beside idle ones, and what scx_usher does about it, as it happens.
 
-mod load;
+mod sample;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use usher_topo::{format_cpulist, CidRange, Source, Topology, MAX_SHARD_WIDTH};
 
 use crate::exit::{Code, Failure};
 use crate::out;
-use load::{Load, Sample};
+use sample::{Load, Sample};
 
 /// Where the kernel counts.
 const PROC: &str = "/proc";
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let mut usher = Usher::default();
     let mut topo = machine()?;
     let mut before = sample()?;
-    usher.counted();
+    usher.counted(here::scheduler().as_deref());
     let mut to = anstream::stdout().lock();
     let mut left = args.count;
     while left != Some(0) {
@@ -124,16 +124,17 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
             before = sample()?;
             continue;
         }
+        let scheduler = here::scheduler();
         let display = Display {
             schema: "usher-top/1",
             kernel: &kernel,
-            scheduler: here::scheduler(),
             seconds: now.seconds_since(&before),
             machine: Load::between(&before, &now, &topo, all(&topo)),
             nodes: rows(&before, &now, &topo, By::Node),
             llcs: rows(&before, &now, &topo, By::Llc),
             cpus: rows(&before, &now, &topo, By::Cpu),
-            usher: usher.counted(),
+            usher: usher.counted(scheduler.as_deref()),
+            scheduler,
         };
         match args.format {
             Format::Table => display.print(&mut to, args.by, &topo)?,
@@ -162,7 +163,6 @@ fn rows(before: &Sample, now: &Sample, topo: &Topology, by: By) -> Vec<Row> {
         nr_cpus: cids.len(),
         load: Load::between(before, now, topo, cids),
     };
-    let node_id = |node: usize| topo.nodes()[node].id;
     match by {
         By::Node => topo
             .nodes_by_id()
@@ -171,14 +171,14 @@ fn rows(before: &Sample, now: &Sample, topo: &Topology, by: By) -> Vec<Row> {
             .collect(),
         By::Llc => (0..)
             .zip(topo.llcs())
-            .map(|(id, llc)| row(id, node_id(llc.node.0 as usize), llc.cids))
+            .map(|(id, llc)| row(id, topo[llc.node].id, llc.cids))
             .collect(),
         By::Cpu => {
             let mut rows: Vec<Row> = (0..)
                 .zip(topo.cids())
                 .map(|(cid, info)| {
                     let cids = CidRange::new(cid, cid + 1);
-                    row(info.cpu.0, node_id(info.node.0 as usize), cids)
+                    row(info.cpu.0, topo[info.node].id, cids)
                 })
                 .collect();
             rows.sort_by_key(|row| row.id);
@@ -322,10 +322,11 @@ struct Usher {
 }
 
 impl Usher {
-    /// What was counted since the last call; none where no scx_usher serves it, or since it came only now.
-    fn counted(&mut self) -> Option<Value> {
+    /// What was counted since the last call; none where `scheduler`, the attached one, is no scx_usher that serves it, or since it
+    /// came only now.
+    fn counted(&mut self, scheduler: Option<&str>) -> Option<Value> {
         const PATIENCE_MS: u64 = 2_000;
-        if !here::scheduler().is_some_and(|ops| ops.starts_with("usher")) {
+        if !scheduler.is_some_and(|ops| ops.starts_with("usher")) {
             self.client = None;
             return None;
         }
@@ -372,16 +373,13 @@ fn usher_says(counted: &Value, seconds: f64) -> Vec<String> {
         ),
         format!("why: {}", reasons.collect::<Vec<_>>().join(", ")),
     ];
-    let sum = |names: &[&str]| names.iter().map(|name| field(name)).sum::<f64>();
+    let taken = ["preempted_llc", "preempted_node", "preempted_remote"].map(field);
     let others = [
-        ("hints kept", sum(&["hints_kept"])),
-        ("hints lapsed", sum(&["hints_lapsed"])),
-        (
-            "CPUs taken for urgent tasks",
-            sum(&["preempted_llc", "preempted_node", "preempted_remote"]),
-        ),
-        ("urgent tasks that waited", sum(&["preempted_none"])),
-        ("running tasks moved", sum(&["running_moved"])),
+        ("hints kept", field("hints_kept")),
+        ("hints lapsed", field("hints_lapsed")),
+        ("CPUs taken for urgent tasks", taken.iter().sum()),
+        ("urgent tasks that waited", field("preempted_none")),
+        ("running tasks moved", field("running_moved")),
     ];
     let others = others.iter().filter(|(_, of)| *of > 0.0);
     let others: Vec<String> = others

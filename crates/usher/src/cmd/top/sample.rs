@@ -147,7 +147,7 @@ impl Load {
         let mut busy_cores = Vec::new();
         let mut cores = Vec::new();
         for cid in cids.iter() {
-            let info = &topo.cids()[cid.0 as usize];
+            let info = &topo[cid];
             let of = |sample: &Sample| sample.cpus.get(&info.cpu.0).copied().unwrap_or_default();
             let (old, new) = (of(before), of(now));
             let busy = new.busy.saturating_sub(old.busy) as f64;
