@@ -574,12 +574,6 @@ impl Usher {
     fn had_slice(&self, host: &Host, curr: TaskId, cpu: Cpu) -> bool {
         host.runtime(curr) - self.at[cpu.index()].since >= self.settings.slice_ns
     }
-
-    /// Whether somebody waits for this CPU, or in its LLC's queue.
-    fn waiting(&self, cpu: Cpu) -> bool {
-        let at = &self.at[cpu.index()];
-        at.first.is_some() || !at.own.is_empty() || !self.llc[at.llc.index()].tasks.is_empty()
-    }
 }
 
 /// What the core is told of a task.
@@ -861,7 +855,8 @@ impl Policy for Usher {
     }
 
     fn tick(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) {
-        if self.had_slice(host, curr, cpu) && self.waiting(cpu) {
+        // As the kernel: also where nobody waits, so that clocks go on.
+        if self.had_slice(host, curr, cpu) {
             host.resched(cpu);
         }
         let cid = self.cid(cpu);
