@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::Step::{Act, Stamp};
 use common::*;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::world::World;
@@ -49,4 +50,24 @@ fn who_never_sleeps_takes_long_turns() {
     let switches = |policy| crowd(policy, 0, 6).metrics["context_switches"];
     let (usher, eevdf) = (switches("usher"), switches("eevdf"));
     assert!(usher < 0.6 * eevdf, "{usher} against {eevdf}");
+}
+
+// Goal: time that nobody waited for is nobody's debt. Method: four tasks run alone for half a second; a fifth that comes then
+// and works for 200 ms takes as long as one of five on four CPUs. Catches: hosts that charge nobody while nobody waits, so
+// that the queue's clock stands still, and all who came first wait for the newcomer.
+#[test]
+fn who_ran_alone_owes_nothing() {
+    let mut world = World::new();
+    let (begins, ends) = (world.new_value("begins"), world.new_value("ends"));
+    let late = script(vec![
+        Act(Action::Sleep(500 * MS)),
+        Stamp(begins),
+        Act(Action::Compute(200 * MS)),
+        Stamp(ends),
+    ]);
+    let mut tasks: Vec<TaskSpec> = (0..4).map(|_| hog()).collect();
+    tasks.push(TaskSpec::new("late", late));
+    let report = on_four_cpus("usher", world, tasks, SEC);
+    let took = report.metrics["ends"] - report.metrics["begins"];
+    assert_near("elapsed", took, 250.0 * MS as f64, 10.0);
 }
