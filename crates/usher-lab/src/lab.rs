@@ -39,8 +39,8 @@ pub struct Request {
     pub copies: Vec<PathBuf>,
     /// Have the kernel account for the time spent in BPF programs.
     pub bpf_stats: bool,
-    /// Wall time without a sign of life after which the guest counts as stalled, `None` for a limit that
-    /// suits its size.
+    /// Wall time without a sign of life after which the guest counts as stalled once the first command began, `None` for a
+    /// limit that suits its size. Booting may take that longer limit in any case.
     pub stall: Option<std::time::Duration>,
     /// More words for the guest kernel's command line.
     pub append: String,

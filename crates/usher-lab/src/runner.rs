@@ -209,7 +209,9 @@ impl Guest {
 
     /// Reads frames until the job is done or the guest fails.
     fn watch(&mut self, job: &Job, options: &BootOptions, observer: Observer) -> Result<Outcome> {
-        let stall = options.stall.unwrap_or_else(|| stall_limit(options));
+        // A limit that was asked for is about the command; how long booting is silent, a busy host decides.
+        let booting = stall_limit(options);
+        let asked = options.stall.unwrap_or(booting);
         let mut channel = Tail::new(&self.machine.channel);
         let mut console = Tail::new(&self.machine.console);
         let mut decoder = Decoder::default();
@@ -219,7 +221,8 @@ impl Guest {
             // Looked at before the channel is read: what an ended emulator has written is all there.
             let ended = self.process.try_wait().ok().flatten();
             let news = channel.read_new();
-            if !news.is_empty() || !console.read_new().is_empty() {
+            let said = console.read_new();
+            if !news.is_empty() || !said.is_empty() {
                 last_sign = Instant::now();
             }
             decoder.push(&news);
@@ -241,6 +244,10 @@ impl Guest {
                 let what = self.death(&status.to_string(), &console, &collector, job);
                 return Err(self.failure(what));
             }
+            let stall = match collector.begun {
+                true => asked,
+                false => asked.max(booting),
+            };
             if last_sign.elapsed() > stall {
                 let what = format!(
                     "stalled: no sign of life for {} s {}",
@@ -332,6 +339,8 @@ pub(crate) struct Collector {
     pub(crate) outcome: Outcome,
     current: StepOutcome,
     greeted: bool,
+    /// A step began.
+    begun: bool,
 }
 
 impl Collector {
@@ -356,7 +365,8 @@ impl Collector {
             }
             Frame::Event(Event::Failed { why }) => return Err(format!("could not go on: {why}")),
             Frame::Event(Event::Done) => return Ok(true),
-            Frame::Event(Event::Begin { .. } | Event::Alive) => {}
+            Frame::Event(Event::Begin { .. }) => self.begun = true,
+            Frame::Event(Event::Alive) => {}
         }
         Ok(false)
     }

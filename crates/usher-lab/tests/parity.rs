@@ -28,7 +28,7 @@ fn equal_on(kernel: &str) {
                 "--requests".into(),
                 REQUESTS.to_string(),
             ],
-            500,
+            1500,
         )
     };
     let kernels_own = KERNEL_SCHEDULER.parse().expect("known");

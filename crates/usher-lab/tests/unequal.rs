@@ -73,7 +73,7 @@ for turn in 1 2 3; do
 done";
 
 /// Functions for scripts: ten looks at a task, each a trial of its own, a quarter of a second after the task was let go from CPU
-/// 2; and two control groups, one whose tasks no weak CPU is enough for, and one for whose tasks each is.
+/// 2; a task that wakes ten times a second; and two control groups, one whose tasks no weak CPU is enough for, and one for whose tasks each is.
 const GROUPS: &str = "
 looks() {
     n=0
@@ -83,6 +83,15 @@ looks() {
         echo \"$1 on $(cpu_of $2)\"
         n=$((n + 1))
     done
+}
+timer() {
+    cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
+    n=0
+    until timer=$(ls /proc/$main/task | grep -vx $main); [ -n \"$timer\" ]; do
+        n=$((n + 1)); [ $n -lt 200 ] || { echo 'no timer after 20 s'; exit 1; }
+        sleep 0.1
+    done
+    sleep 1
 }
 groups() {
     mkdir -p /tmp/groups && mount -t cgroup2 none /tmp/groups
@@ -106,11 +115,13 @@ sleep 5
 kill $pids
 echo done";
 
-// Each of these is a task of its own, and nothing is known of it but that every CPU is enough.
+// Each of these is a task of its own, and nothing is known of it but that every CPU is enough. What they say comes last: who
+// carries it out of the guest runs on a CPU, too.
 const BORN: &str = "
 for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    echo \"born on $(cut -d' ' -f39 /proc/self/stat)\"
-done";
+    cut -d' ' -f39 /proc/self/stat
+done > /tmp/born
+sed 's/^/born on /' /tmp/born";
 
 // Control groups set the kernel's clamps. A task that hardly works stays where it is until it is boosted, and one that never
 // sleeps stays on a weak CPU as long as it is capped. A kernel thread that takes CPU 2 for a moment spoils one look, and not all that
@@ -125,11 +136,10 @@ sleep 1; looks capped $heavy
 echo $heavy > /tmp/groups/cgroup.procs
 wait_at_most $heavy 1; echo 'moved up'
 kill $heavy
-cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
-sleep 1; light=$(ls /proc/$main/task | tail -1)
-looks light $light
-echo $light > /tmp/groups/boosted/cgroup.procs
-looks boosted $light
+timer
+looks light $timer
+echo $timer > /tmp/groups/boosted/cgroup.procs
+looks boosted $timer
 kill $main";
 
 // Somebody who never sleeps is on each CPU, so a task that wakes has to take one. Its group has the weight to.
@@ -137,12 +147,11 @@ const URGENT: &str = "
 groups
 for group in capped boosted; do echo 1000 > /tmp/groups/$group/cpu.weight; done
 for cpu in 0 1 2 3; do burn $cpu; pids=\"$pids $!\"; done
-cyclictest -q --policy other -i 100000 -D 60 >/dev/null & main=$!
-sleep 1; urgent=$(ls /proc/$main/task | tail -1)
-echo $urgent > /tmp/groups/capped/cgroup.procs
-looks capped $urgent
-echo $urgent > /tmp/groups/boosted/cgroup.procs
-looks boosted $urgent
+timer
+echo $timer > /tmp/groups/capped/cgroup.procs
+looks capped $timer; looks capped $timer
+echo $timer > /tmp/groups/boosted/cgroup.procs
+looks boosted $timer; looks boosted $timer
 kill $main $pids";
 
 // The second strong CPU goes, so a task that never sleeps has only CPU 0 to go to. The folders above hide the kernel's own.
@@ -287,25 +296,25 @@ fn the_order_of_tiers_is_asked_for() {
 }
 
 // Goal: the kernel's clamps count. Method: a task that never sleeps, while and after its group is content with 30 % of the strongest
-// CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. Of ten looks at a task that wakes
-// ten times a second two may find it elsewhere. Catches: clamps that are not read, or taken for one another.
+// CPU, which a weak one has; and one that hardly works, before and after its group asks for 90 %. Of ten looks two may find a
+// task elsewhere, where it went while a kernel thread had its CPU. Catches: clamps that are not read, or taken for one another.
 #[test]
 fn clamps_are_respected() {
     let (_, context) = step("clamped");
-    assert_eq!(places(&context, "capped", [2, 3]), 10, "{context}");
+    assert!(places(&context, "capped", [2, 3]) >= 8, "{context}");
     assert!(context.contains("moved up"), "{context}");
     assert!(places(&context, "light", [2, 3]) >= 8, "{context}");
     assert!(places(&context, "boosted", [0, 1]) >= 8, "{context}");
 }
 
 // Goal: an urgent task takes a CPU that is enough for it. Method: it wakes ten times a second beside hogs, while each CPU is
-// enough, when it takes the nearest, and while no weak one is; of ten looks two may find it elsewhere. Catches: a search for
+// enough, when it takes the nearest, and while no weak one is; of twenty looks four may find it elsewhere. Catches: a search for
 // whom to preempt that knows of no capacities.
 #[test]
 fn an_urgent_task_takes_a_cpu_that_is_enough() {
     let (step, context) = step("urgent");
-    assert!(places(&context, "capped", [2, 3]) >= 8, "{context}");
-    assert!(places(&context, "boosted", [0, 1]) >= 8, "{context}");
+    assert!(places(&context, "capped", [2, 3]) >= 16, "{context}");
+    assert!(places(&context, "boosted", [0, 1]) >= 16, "{context}");
     let taken = ["preempt-llc", "preempt-node"].map(|e| common::counted(step, "events", e));
     assert!(taken[0] >= 20 && taken[1] >= 8, "{taken:?}: {context}");
 }

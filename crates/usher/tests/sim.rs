@@ -228,7 +228,15 @@ fn deadlocks_name_the_tasks() {
     }
 }
 
-/// Runs a command, interrupts it after half a second, and returns what it wrote.
+/// Whether a process handles SIGINT.
+fn handles_interrupts(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (libc::SIGINT - 1)) != 0)
+}
+
+/// Runs a command, interrupts it half a second after it can be, and returns what it wrote.
 fn interrupt(line: &str) -> Output {
     let child = Command::new(env!("CARGO_BIN_EXE_usher"))
         .args(words(line))
@@ -236,6 +244,10 @@ fn interrupt(line: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
+    let begun = Instant::now();
+    while !handles_interrupts(child.id()) && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::thread::sleep(Duration::from_millis(500));
     let killed = Command::new("kill")
         .args(["-INT", &child.id().to_string()])
