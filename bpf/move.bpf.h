@@ -21,12 +21,12 @@ static __noinline void move_tick(struct usher __arena *u, struct task_struct *p,
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	struct usher_request r = { .prev = cid, .waker = cid };
-	u32 sharing = usher_uncrowds ? usher_crowded(u, cid, scx_bpf_now()) : USHER_ALONE;
+	bool crowded = usher_uncrowds && usher_crowded(u, cid, scx_bpf_now());
 	s32 to = USHER_NONE_IDLE;
 
 	if (env_asymmetric(u))
 		load_ran(u, p, cid, false);
-	else if (sharing == USHER_ALONE)
+	else if (!crowded)
 		return;
 	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p) ||
 	    !allowed_of(u, p, cid, &r.allowed, &r.nr_allowed))
@@ -35,11 +35,11 @@ static __noinline void move_tick(struct usher __arena *u, struct task_struct *p,
 		demand_of(u, p, &r.demand);
 		to = usher_misfit(u, &r);
 	}
-	if (to < 0 && sharing != USHER_ALONE) {
+	if (to < 0 && crowded) {
 		struct usher_hinted *h = hinted(p);
 
 		r.hints = h ? h->flags : 0;
-		to = usher_uncrowd(u, &r, sharing);
+		to = usher_uncrowd(u, &r);
 	}
 	if (to < 0)
 		return;

@@ -3,9 +3,9 @@
  * Running tasks that share a core while another core idles.
  *
  * Two busy threads of a core do less each than one alone, and who never sleeps is never placed again: two tasks that came to
- * share a core when all were taken would share it for as long as they run. So at ticks such a task looks for a core of its own:
- * of its LLC; of its node or another one, if many idle there; and of its node in any case after a long turn. Where few cores
- * idle, somebody who sleeps is about to need them, and waits if they are gone. A burst does not last that long.
+ * share a core when all were taken would share it for as long as they run. So at ticks such a task looks for a core of its own: of its
+ * LLC, of its node, and of another node where many idle. Its memory stays behind there, and where few cores idle somebody is about
+ * to need them anyway.
  *
  * A move costs the caches of a core, and most of those who share one do so for a moment. So both turns must have lasted a slice.
  * It is enough that one of two goes: the task of the first busy thread waits another slice, and goes if the others are there
@@ -20,11 +20,8 @@
 #include "idle.c"
 #include "place.c"
 
-/* Tasks move to another LLC if at least this part of its node's cores idles. */
+/* Tasks move to another node if at least this part of its cores idles. */
 #define USHER_QUIET_PART 4
-
-/* A turn of so many slices is no burst. */
-#define USHER_LONG_TURN 32
 
 /* Whether the turn on cid has lasted so many slices. */
 USHER_FN bool usher_turn_lasted(struct usher USHER_MEM *u, u32 cid, u64 now_ns, u64 slices)
@@ -40,17 +37,17 @@ USHER_UNIT_COLD u32 usher_crowded_core(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	u64 me = 1ULL << (c->bit & 63), others = c->core & ~usher_shard_idle(u, shard) & ~me;
 
 	if (!others || !usher_turn_lasted(u, cid, now_ns, others & (me - 1) ? 1 : 2))
-		return USHER_ALONE;
+		return 0;
 	for (; others && env_again(u); others &= others - 1)
 		if (usher_turn_lasted(u, shard->base + env_lowest(others), now_ns, 1))
-			return usher_turn_lasted(u, cid, now_ns, USHER_LONG_TURN) ? USHER_SHARES_LONG : USHER_SHARES;
-	return USHER_ALONE;
+			return 1;
+	return 0;
 }
 
-/* At a tick of cid: whether its task has shared the core for so long that it is to look for another by usher_uncrowd(). */
-USHER_INLINE u32 usher_crowded(struct usher USHER_MEM *u, u32 cid, u64 now_ns)
+/* At a tick of cid: whether its task shares the core, and has for so long that it is to look for another by usher_uncrowd(). */
+USHER_INLINE bool usher_crowded(struct usher USHER_MEM *u, u32 cid, u64 now_ns)
 {
-	return u->smt > 1 ? usher_crowded_core(u, cid, now_ns) : USHER_ALONE;
+	return u->smt > 1 && usher_crowded_core(u, cid, now_ns);
 }
 
 /* Whether many cores of a node idle. */
@@ -69,12 +66,11 @@ USHER_COLD bool usher_node_quiet(struct usher USHER_MEM *u, u32 index)
 }
 
 /*
- * The task that runs on r->prev shares its core, as usher_crowded() said. Returns the CPU to which it is to move at once, idle
- * with its core and now claimed for it, or USHER_NONE_IDLE: it stays. Where CPUs differ that is one of the same tier; who holds
- * stays in the LLC. Of the request allowed, hints and waker, the CPU that asks, matter besides.
+ * The task that runs on r->prev shares its core. Returns the CPU to which it is to move at once, idle with its core and now claimed
+ * for it, or USHER_NONE_IDLE: it stays. Where CPUs differ that is one of the same tier; who holds stays in the LLC. Of the
+ * request allowed, hints and waker, the CPU that asks, matter besides.
  */
-USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR,
-				  u32 sharing)
+USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[r->prev];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
@@ -92,7 +88,7 @@ USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, cons
 	cid = usher_search_llc(u, &s);
 	if (!(r->hints & USHER_WAKE_HOLD))
 		for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
-			if ((i == 0 && sharing == USHER_SHARES_LONG) || usher_node_quiet(u, order[i]))
+			if (i == 0 || usher_node_quiet(u, order[i]))
 				cid = usher_search_node(u, &s, order[i]);
 	if (cid >= 0)
 		u->cpus[r->waker].reasons[USHER_CROWDED]++;

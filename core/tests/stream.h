@@ -319,10 +319,9 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 {
 	struct usher_request r = { .prev = cid, .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s);
-	u32 sharing = usher_crowded(u, cid, s->now_ns + draw % (48 * u->slice_ns));
 	s32 to;
 
-	usher_stream_note(s, sharing);
+	usher_stream_note(s, usher_crowded(u, cid, s->now_ns + draw % (4 * u->slice_ns)));
 	if (u->smt == 1)
 		return 0;
 	r.hints = draw >> 32 & USHER_WAKE_HOLD;
@@ -330,7 +329,7 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_draw_set(u, s);
 		r.allowed = &s->allowed;
 	}
-	to = usher_uncrowd(u, &r, sharing);
+	to = usher_uncrowd(u, &r);
 	usher_stream_note(s, to);
 	if (to >= 0)
 		usher_idle_exit(u, to);

@@ -313,13 +313,6 @@ enum usher_wake {
 	USHER_WAKE_FORK,
 };
 
-/* Whether a running task shares its core with other ones, and for how long. */
-enum usher_sharing {
-	USHER_ALONE,	   /* or for a moment only */
-	USHER_SHARES,
-	USHER_SHARES_LONG, /* for longer than a burst lasts */
-};
-
 /* What a program may wish for its tasks, and they for their children. At most one of each pair. */
 enum usher_hint {
 	USHER_FORK_AFFINE = 1, /* be born near the parent */

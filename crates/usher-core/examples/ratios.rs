@@ -22,7 +22,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use usher_core::bench::{Lines, Loop};
-use usher_core::{Granularity, Hints, Reason, Request, Sharing, Wake};
+use usher_core::{Granularity, Hints, Reason, Request, Wake};
 use usher_topo::Cid;
 
 use common::{low, Stage, LOADS, MACHINES};
@@ -290,9 +290,8 @@ fn ticks() {
         let mut count = |rounds| {
             steps::instructions(&mut || {
                 for _ in 0..rounds {
-                    let sharing = black_box(core.crowded(Cid(0), now_ns));
-                    if sharing != Sharing::Alone {
-                        black_box(core.uncrowd(&request, sharing));
+                    if black_box(core.crowded(Cid(0), now_ns)) {
+                        black_box(core.uncrowd(&request));
                     }
                 }
             })

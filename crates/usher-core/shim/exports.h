@@ -230,14 +230,14 @@ s32 USHER_EXPORT(misfit)(struct usher *u, const struct usher_request *r)
 	return usher_misfit(u, r);
 }
 
-u32 USHER_EXPORT(crowded)(struct usher *u, u32 cid, u64 now_ns)
+bool USHER_EXPORT(crowded)(struct usher *u, u32 cid, u64 now_ns)
 {
 	return usher_crowded(u, cid, now_ns);
 }
 
-s32 USHER_EXPORT(uncrowd)(struct usher *u, const struct usher_request *r, u32 sharing)
+s32 USHER_EXPORT(uncrowd)(struct usher *u, const struct usher_request *r)
 {
-	return usher_uncrowd(u, r, sharing);
+	return usher_uncrowd(u, r);
 }
 
 s32 USHER_EXPORT(misfit_call)(struct usher *u, u32 cid)

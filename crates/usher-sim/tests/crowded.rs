@@ -24,12 +24,6 @@ fn computes(ns: Nanos) -> TaskSpec {
     TaskSpec::new("computes", script(vec![Act(Action::Compute(ns))]))
 }
 
-/// The same on some CPUs only.
-fn on(cpus: &[u32], ns: Nanos) -> TaskSpec {
-    let set: CpuSet = cpus.iter().map(|&cpu| Cpu(cpu)).collect();
-    computes(ns).affinity(Arc::new(set))
-}
-
 /// Until all of the tasks have ended, in milliseconds.
 fn elapsed_ms(policy: &str, shape: &str, tasks: Vec<TaskSpec>) -> f64 {
     let workload = workload(World::new(), tasks, Stop::AllExit);
@@ -65,27 +59,6 @@ fn pairs_part_when_cores_become_idle() {
     }
 }
 
-// Goal: an idle core of another LLC is left to who is about to wake, where few idle; but who is no burst goes there in the end.
-// Method: of five cores, each with a cache of its own, one becomes idle after 40 ms, which is less than a quarter. A pair on
-// another one parts at 100 ms, after 32 slices. Catches: 420 ms, where it parts at once, and 800 ms, where it never does.
-#[test]
-fn only_long_turns_leave_their_llc_for_the_last_core() {
-    let pair = || on(&[0, 1, 8, 9], 400 * MS);
-    let single = |cpu| on(&[cpu], 400 * MS);
-    let short = |cpu| on(&[cpu], 20 * MS);
-    let tasks = vec![
-        short(8),
-        short(9),
-        single(2),
-        single(4),
-        single(6),
-        pair().start(US),
-        pair().start(2 * US),
-    ];
-    let took = elapsed_ms("usher", "numa:1 l3:5 core:1 pu:2", tasks);
-    assert_near("ms", took, 450.0, 1.0);
-}
-
 // Goal: who holds stays in its LLC. Method: the same with the hint; the pairs part in one LLC and not in two.
 #[test]
 fn who_holds_stays_near() {
@@ -99,6 +72,10 @@ fn who_holds_stays_near() {
 // first one that may move, and until 40 ms two on the other core. Catches: first threads whose tasks always stay.
 #[test]
 fn who_may_move_leaves_who_may_not() {
+    let on = |cpus: &[u32], ns| {
+        let set: CpuSet = cpus.iter().map(|&cpu| Cpu(cpu)).collect();
+        computes(ns).affinity(Arc::new(set))
+    };
     let tasks = vec![
         on(&[1], 400 * MS),
         on(&[2], 20 * MS),

@@ -636,22 +636,8 @@ pub const RULES: &[Mutant] = &[
         name: "crowd-far",
         breaks: "... if many cores idle there",
         file: "crowd.c",
-        was: "(i == 0 && sharing == USHER_SHARES_LONG) || usher_node_quiet(u, order[i])",
+        was: "i == 0 || usher_node_quiet(u, order[i])",
         is: "i < u->nr_nodes",
-    },
-    Mutant {
-        name: "crowd-burst",
-        breaks: "nobody leaves its LLC for a core that somebody is about to need, unless its turn is a long one",
-        file: "crowd.c",
-        was: "i == 0 && sharing == USHER_SHARES_LONG",
-        is: "i == 0",
-    },
-    Mutant {
-        name: "crowd-ever",
-        breaks: "... and then it does",
-        file: "crowd.c",
-        was: "(i == 0 && sharing == USHER_SHARES_LONG) || ",
-        is: "",
     },
     Mutant {
         name: "crowd-holds",

@@ -256,9 +256,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 by: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
                 hints: draw_hints(random),
-                began: (0..machine.smt)
-                    .map(|_| 63 * random.below(2) + random.below(9))
-                    .collect(),
+                began: (0..machine.smt).map(|_| random.below(9)).collect(),
             }),
             79 | 80 => ops.push(Op::Ran(cid, draw_time(random))),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
@@ -635,21 +633,21 @@ impl<'a> Pair<'a> {
             self.plain.turns_ns.insert(mate, at_ns);
         }
         // Some begin later than now.
-        let now_ns = (1 << 40) + 70 * half;
-        let sharing = self.core.crowded(Cid(cid), now_ns);
-        same("crowded", sharing, self.plain.crowded(cid, now_ns))?;
+        let now_ns = (1 << 40) + 7 * half;
+        let crowded = self.core.crowded(Cid(cid), now_ns);
+        same("crowded", crowded, self.plain.crowded(cid, now_ns))?;
         if self.machine.smt == 1 {
             return Ok(());
         }
         let hints = Hints::from_bits(hints).expect("legal ones are drawn");
-        let answers = self.plain.uncrowd(cid, sharing, wanted, hints);
+        let answers = self.plain.uncrowd(cid, wanted, hints);
         let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
             allowed: allowed.as_ref(),
             hints,
             ..Request::wake(Cid(cid), Cid(by))
         };
-        let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request, sharing));
+        let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request));
         self.reasons[Reason::Crowded.index()] += u64::from(found.is_some());
         same("a bound was met", gave_up, false)?;
         self.accept_found(found, false, &answers)

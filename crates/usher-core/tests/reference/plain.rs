@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use usher_core::{Demand, Granularity, Hints, PickError, Reason, Sharing, Wake};
+use usher_core::{Demand, Granularity, Hints, PickError, Reason, Wake};
 
 use crate::machine::Machine;
 
@@ -523,7 +523,7 @@ impl Plain<'_> {
     }
 
     /// Whether who runs on cid is to look for a core of its own.
-    pub fn crowded(&self, cid: u32, now_ns: u64) -> Sharing {
+    pub fn crowded(&self, cid: u32, now_ns: u64) -> bool {
         let slice_ns = i128::from(self.machine.settings.slice_ns);
         let lasts = |cid: u32| i128::from(now_ns) - i128::from(self.turns_ns[&cid]);
         let core = self.machine.cores[cid as usize].clone();
@@ -531,21 +531,11 @@ impl Plain<'_> {
         let first = busy.iter().all(|&other| other >= cid);
         let enough = if first { 2 * slice_ns } else { slice_ns };
         let mut others = busy.into_iter().filter(|&other| other != cid);
-        match lasts(cid) >= enough && others.any(|other| lasts(other) >= slice_ns) {
-            false => Sharing::Alone,
-            true if lasts(cid) >= 32 * slice_ns => Sharing::SharesLong,
-            true => Sharing::Shares,
-        }
+        lasts(cid) >= enough && others.any(|other| lasts(other) >= slice_ns)
     }
 
     /// Who may be claimed for the task on cid, which shares its core; nobody if the list is empty.
-    pub fn uncrowd(
-        &self,
-        cid: u32,
-        sharing: Sharing,
-        wanted: &Wanted,
-        hints: Hints,
-    ) -> Vec<Answer> {
+    pub fn uncrowd(&self, cid: u32, wanted: &Wanted, hints: Hints) -> Vec<Answer> {
         let answer = |cids| vec![Answer::taken(Reason::Crowded, cids)];
         let tables = &self.machine.tables;
         let wanted = match self.asymmetric() {
@@ -567,8 +557,7 @@ impl Plain<'_> {
             let idle = firsts.clone().filter(|&cid| self.core_idle(cid)).count();
             let quiet = 4 * idle >= firsts.count();
             let cores = self.takers(cids, true, &wanted);
-            let long = node == home && sharing == Sharing::SharesLong;
-            if (long || quiet) && !cores.is_empty() {
+            if (node == home || quiet) && !cores.is_empty() {
                 return answer(cores);
             }
         }

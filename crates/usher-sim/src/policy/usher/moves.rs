@@ -4,7 +4,7 @@
 //! The core claims the CPU that such a task is to move to. That ends the task's turn, and instead of queueing again it goes to
 //! the local queue of that CPU.
 
-use usher_core::{Core, Demand, Request, Sharing};
+use usher_core::{Core, Demand, Request};
 
 use super::{Place, Usher};
 use crate::host::Host;
@@ -52,15 +52,11 @@ impl Usher {
 
     fn uncrowd(&mut self, host: &mut Host, cpu: Cpu, curr: TaskId) -> Option<Cid> {
         let (cid, now) = (self.cid(cpu), host.now());
-        if !self.uncrowds {
-            return None;
-        }
-        let sharing = self.call(host, CROWDED_NS, |core| core.crowded(cid, now));
-        if sharing == Sharing::Alone {
+        if !self.uncrowds || !self.call(host, CROWDED_NS, |core| core.crowded(cid, now)) {
             return None;
         }
         self.destination(host, cpu, curr, Demand::default(), |core, request| {
-            core.uncrowd(request, sharing)
+            core.uncrowd(request)
         })
     }
 
