@@ -20,13 +20,7 @@ impl Environment<'_> {
     /// The first thing that is missing, as one line that says what, where and what to do.
     pub fn check(&self) -> Result<(), Failure> {
         let btf = self.sys.join("kernel/btf/vmlinux");
-        let ext = self.sys.join("kernel/sched_ext");
-        if !ext.is_dir() {
-            return Err(Failure::Environment(format!(
-                "this kernel has no sched_ext ({} is missing): boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y",
-                ext.display()
-            )));
-        }
+        self.has_sched_ext()?;
         if !btf.exists() {
             return Err(Failure::Environment(format!(
                 "this kernel does not describe its types ({} is missing): boot one with CONFIG_DEBUG_INFO_BTF=y",
@@ -40,6 +34,18 @@ impl Environment<'_> {
             )));
         }
         self.nobody_attached()
+    }
+
+    /// Whether any such scheduler can be there.
+    pub fn has_sched_ext(&self) -> Result<(), Failure> {
+        let ext = self.sys.join("kernel/sched_ext");
+        if ext.is_dir() {
+            return Ok(());
+        }
+        Err(Failure::Environment(format!(
+            "this kernel has no sched_ext ({} is missing): boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y",
+            ext.display()
+        )))
     }
 
     /// Whether another scheduler is in the way.

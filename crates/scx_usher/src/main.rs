@@ -79,22 +79,27 @@ fn dispatch(args: &Args) -> Result<()> {
     if args.help_stats {
         return stats::server_data(Current::default()).describe_meta(&mut io::stdout(), None);
     }
+    // SAFETY: cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let here = Environment {
+        sys: Path::new("/sys"),
+        uid,
+    };
     if let Some(interval) = args.monitor {
+        // A scheduler that does not run yet is waited for, as monitors of other schedulers do.
+        here.has_sched_ext()?;
         return stats::monitor(interval);
     }
-    run(args)
+    run(args, &here)
 }
 
 /// Attaches, as often as the kernel asks for it, until interrupted or ejected.
-fn run(args: &Args) -> Result<()> {
+fn run(args: &Args, here: &Environment) -> Result<()> {
     let rules = match &args.rules {
         Some(path) => Rules::read(path).map_err(|error| Failure::Usage(error.to_string()))?,
         None => Rules::default(),
     };
-    // SAFETY: cannot fail.
-    let uid = unsafe { libc::geteuid() };
-    let sys = Path::new("/sys");
-    Environment { sys, uid }.check()?;
+    here.check()?;
     environment::check_btf()?;
     if let Some(path) = &args.stats_json_on_exit {
         // Now rather than at the end, when the counters would be lost.

@@ -13,13 +13,16 @@ pub struct Summary {
     /// The median.
     pub median: f64,
     /// Lower end of the 95 % interval of the median; the smallest value where the sample is too small
-    /// for that (n < 6).
+    /// for that (fewer than [`Summary::INTERVAL_MIN`]).
     pub low: f64,
     /// Upper end likewise.
     pub high: f64,
 }
 
 impl Summary {
+    /// So many values have such an interval; of fewer, the least and the greatest stand for it.
+    pub const INTERVAL_MIN: usize = 6;
+
     /// Of finite values; `None` for an empty sample or one with a value that is not finite.
     pub fn of(values: &[f64]) -> Option<Summary> {
         let sorted = sorted(values)?;

@@ -146,6 +146,11 @@ pub trait Policy: Send {
         &[]
     }
 
+    /// Whether it goes by placement hints; where tasks have some and it does not, a result says so.
+    fn heeds_hints(&self) -> bool {
+        false
+    }
+
     /// Called once, before any task exists: size tables, allocate lines, start timers.
     fn attach(&mut self, host: &mut Host);
 

@@ -9,6 +9,7 @@ use crate::coherence::ClassStats;
 use crate::costs::Costs;
 use crate::machine::Distance;
 use crate::metrics::{report_latency, Latency};
+use crate::program::Hint;
 use crate::state::NEVER;
 use crate::stats::WordStats;
 use crate::task::State;
@@ -221,10 +222,18 @@ fn limits(sim: &Simulation) -> Vec<String> {
         costs.name
     );
     let policy = sim.policy.limits().iter().map(ToString::to_string);
+    let hinted = sim.host.tasks.iter().any(|t| t.hint() != Hint::NONE);
+    let unheeded = (hinted && !sim.policy.heeds_hints()).then(|| {
+        format!(
+            "{} knows no hints, so its tasks ran as without",
+            sim.policy.name()
+        )
+    });
     sim.limits
         .iter()
         .cloned()
         .chain(policy)
+        .chain(unheeded)
         .chain([assumed])
         .collect()
 }

@@ -14,7 +14,7 @@ pub struct SourceArgs {
     #[arg(
         long,
         value_name = "NAME|FILE",
-        help = "A built-in machine, or a machine file"
+        help = "A built-in machine, or a machine file; the running machine if none is named (compare: epyc-2s-384)"
     )]
     #[arg(long_help = machine_help())]
     machine: Option<String>,

@@ -29,7 +29,11 @@ fn bar(total: u64, template: &str) -> ProgressBar {
 pub fn table(header: &[&str], right: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+    // Consoles that do not know their width say 0.
+    table.set_content_arrangement(match table.width() {
+        Some(1..) => ContentArrangement::Dynamic,
+        _ => ContentArrangement::Disabled,
+    });
     table.set_header(header.to_vec());
     for (column, name) in table.column_iter_mut().zip(header) {
         column.set_padding((0, 2));

@@ -2,7 +2,7 @@
 //! `usher sim` and `usher compare` as a user runs them.
 
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -238,8 +238,10 @@ fn handles_interrupts(pid: u32) -> bool {
 
 /// Runs a command, interrupts it half a second after it can be, and returns what it wrote.
 fn interrupt(line: &str) -> Output {
+    let cache = tempfile::tempdir().expect("a temporary directory");
     let child = Command::new(env!("CARGO_BIN_EXE_usher"))
         .args(words(line))
+        .env("USHER_CACHE", cache.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -281,6 +283,10 @@ fn interrupted_runs_leave_valid_results() {
         (&true.into(), &0.into())
     );
     assert_eq!(comparison["metric"], "throughput_bytes_per_s");
+    assert_eq!(
+        comparison["parameters"],
+        serde_json::json!(["clients=64", "runtime=600s"])
+    );
 
     let out = interrupt(&format!(
         "compare {load} --policies eevdf,usher --runs 2 --format csv"
@@ -295,6 +301,27 @@ fn interrupted_runs_leave_valid_results() {
         "{text}"
     );
     assert!(!text.contains("NaN"), "{text}");
+
+    let out = interrupt("calibrate --format json");
+    assert_eq!(out.status.code(), Some(130));
+    assert_eq!(json(&String::from_utf8_lossy(&out.stdout))["partial"], true);
+}
+
+// Goal: who hints under a policy that knows no hints is told. Method: the limits of runs with and without a hint, under
+// policies that know them and one that does not.
+#[test]
+fn hints_that_nobody_heeds_are_told() {
+    for (policy, hint, told) in [
+        ("eevdf", "fork-spread", true),
+        ("eevdf", "none", false),
+        ("eevdf+hints", "fork-spread", false),
+        ("usher", "fork-spread", false),
+    ] {
+        let line = format!("{SMALL} --policy {policy} --hint {hint} --format json");
+        let report = json(&stdout(&line));
+        let limits = report["limits"].to_string();
+        assert_eq!(limits.contains("knows no hints"), told, "{line}: {limits}");
+    }
 }
 
 // Goal: a wrong name costs no earlier trace, and a trace that cannot be written is no success.

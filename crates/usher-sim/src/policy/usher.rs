@@ -639,6 +639,10 @@ impl Policy for Usher {
         &["no watchdog and bypass of sched_ext; real-time tasks run as normal ones"]
     }
 
+    fn heeds_hints(&self) -> bool {
+        true
+    }
+
     fn attach(&mut self, host: &mut Host) {
         let machine = host.machine().clone();
         let narrow = self.shard_width.map(|width| {

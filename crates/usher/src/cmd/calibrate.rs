@@ -2,6 +2,7 @@
 //! `usher calibrate`: the simulator's fitted numbers, worked out again.
 
 use std::io::Write as _;
+use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -47,6 +48,8 @@ struct Calibrated {
     schema: &'static str,
     /// The numbers.
     fits: Vec<Fitted>,
+    /// Interrupted: some numbers are missing.
+    partial: bool,
 }
 
 fn chosen(name: Option<&str>) -> Result<Vec<Fit>, Failure> {
@@ -69,9 +72,15 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let results = Results::open()?;
     let jobs = args.jobs.map(|jobs| jobs as usize);
     let mut all = Vec::new();
+    let mut partial = false;
     for fit in chosen(args.name.as_deref())? {
         let say = |line: &str| eprintln!("usher calibrate: {line}");
-        all.push(fit.again(&results, jobs, interrupt::flag(), say)?);
+        let fitted = fit.again(&results, jobs, interrupt::flag(), say);
+        partial = fitted.is_err() && interrupt::flag().load(Ordering::Relaxed);
+        if partial {
+            break;
+        }
+        all.push(fitted?);
     }
     let mut stdout = anstream::stdout().lock();
     match args.format {
@@ -79,13 +88,23 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
             let calibrated = Calibrated {
                 schema: "usher-calibrate/1",
                 fits: all,
+                partial,
             };
             serde_json::to_writer_pretty(&mut stdout, &calibrated)?;
             writeln!(stdout)?;
         }
-        Format::Table => print(&all, &mut stdout)?,
+        Format::Table => {
+            print(&all, &mut stdout)?;
+            if partial {
+                writeln!(stdout, "interrupted: some numbers are missing")?;
+            }
+        }
     }
-    Ok(Code::Fine)
+    Ok(if partial {
+        interrupt::INTERRUPTED
+    } else {
+        Code::Fine
+    })
 }
 
 fn print(all: &[Fitted], stdout: &mut impl std::io::Write) -> Result<(), Failure> {

@@ -58,7 +58,7 @@ struct GuestArgs {
     #[arg(long)]
     icount: bool,
     /// Seed of the guest's random numbers with --icount.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "icount")]
     seed: u64,
     /// Run the guest's CPUs in parallel, each with a bandwidth quota on this host, so that speed-up by
     /// more CPUs is real. Needs root.
@@ -133,7 +133,7 @@ struct KernelsArgs {
     #[arg(long, value_name = "SERIES")]
     fetch: Vec<String>,
     /// What to fetch it for: x86-64, or arm64 for shapes of strong and weak cores.
-    #[arg(long, value_name = "ARCH", default_value_t = Arch::X86_64)]
+    #[arg(long, value_name = "ARCH", default_value_t = Arch::X86_64, requires = "fetch")]
     arch: Arch,
     /// Judge a kernel file instead of listing the cache.
     #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
@@ -185,22 +185,33 @@ fn request(args: &GuestArgs) -> Result<Request, LabError> {
     })
 }
 
-fn scheduler(text: &str, args: &GuestArgs) -> Result<Scheduler, LabError> {
-    let mut scheduler: Scheduler = text.trim().parse()?;
-    if let (true, Some(options)) = (scheduler.is_usher(), &args.usher_args) {
-        scheduler.add_options(
-            &options
-                .split_whitespace()
-                .map(str::to_string)
-                .collect::<Vec<_>>(),
-        );
+/// Schedulers by their names, usher with its options.
+fn schedulers<'a>(
+    names: impl Iterator<Item = &'a str>,
+    args: &GuestArgs,
+) -> Result<Vec<Scheduler>, Failure> {
+    let mut all = names
+        .map(|name| name.trim().parse())
+        .collect::<Result<Vec<Scheduler>, LabError>>()?;
+    let Some(options) = &args.usher_args else {
+        return Ok(all);
+    };
+    let options: Vec<String> = options.split_whitespace().map(str::to_string).collect();
+    let mut ushers = all.iter_mut().filter(|s| s.is_usher()).peekable();
+    if ushers.peek().is_none() {
+        return Err(Failure {
+            code: Code::WrongUse,
+            error: anyhow::anyhow!("--usher-args is for usher, which is not among the schedulers"),
+        });
     }
-    Ok(scheduler)
+    ushers.for_each(|usher| usher.add_options(&options));
+    Ok(all)
 }
 
 fn run_one(args: &RunArgs) -> Result<u8, Failure> {
     let guest = &args.guest;
-    let (request, scheduler) = (request(guest)?, scheduler(&args.scheduler, guest)?);
+    let request = request(guest)?;
+    let scheduler = schedulers(std::iter::once(&*args.scheduler), guest)?.remove(0);
     let live = guest.format == Format::Table;
     let mut pass_on = |frame: &Frame| {
         // A reader that went away (`| head`) is no reason to stop the guest half-way.
@@ -231,11 +242,7 @@ fn run_one(args: &RunArgs) -> Result<u8, Failure> {
 
 fn compare(args: &CompareArgs) -> Result<u8, Failure> {
     let request = request(&args.guest)?;
-    let schedulers = args
-        .schedulers
-        .split(',')
-        .map(|text| scheduler(text, &args.guest))
-        .collect::<Result<Vec<_>, _>>()?;
+    let schedulers = schedulers(args.schedulers.split(','), &args.guest)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let comparison = Comparison {
         schedulers,

@@ -24,8 +24,8 @@ use crate::exit::{Code, Failure};
 #[derive(Debug, Parser)]
 #[command(name = "usher", version, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 fine, 1 regression or property violated, 2 wrong use, 3 the \
-                        environment lacks something, 4 ejected by the kernel, 5 nondeterminism"
+    after_help = "Exit codes: 0 fine, 1 regression or property violated, 2 wrong use, 3 the environment lacks something, \
+                  4 ejected by the kernel, 5 nondeterminism, 130 interrupted (what there is was printed)"
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The fair class as a [`Policy`]: what the engine's callbacks come to.
 
-use super::config::{Config, MS};
+use super::config::{Config, Hints, MS};
 use super::eevdf::{self, Join};
 use super::reason::{Reason, NAMES};
 use super::rt_above;
@@ -109,6 +109,10 @@ impl Policy for Fair {
 
     fn limits(&self) -> &'static [&'static str] {
         &["no group scheduling, NUMA balancing or energy model in the fair class"]
+    }
+
+    fn heeds_hints(&self) -> bool {
+        self.cfg.hints != Hints::default()
     }
 
     fn attach(&mut self, host: &mut Host) {
