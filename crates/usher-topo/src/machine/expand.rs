@@ -75,13 +75,6 @@ impl MachineFile {
                 let remedy = "scale capacities so that the strongest has 1024";
                 return Err(self.wrong(&entry.capacity, "capacity above 1024", remedy));
             }
-            if capacity == 0 {
-                return Err(self.wrong(
-                    &entry.capacity,
-                    "capacity of zero",
-                    "leave the core type out",
-                ));
-            }
             if types.iter().any(|kind| kind.name == *entry.name.get_ref()) {
                 return Err(self.wrong(&entry.name, "core type twice", "use another name"));
             }
