@@ -3,8 +3,7 @@
  * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
  * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid.
  *
- * To whom the first of a queue was handed, and whether it slept until it came, its slice tells: it is longer by as many nanoseconds
- * as that CPU's cid, and one; and by USHER_WOKE_NS.
+ * To whom the first of a queue was handed, its slice tells: it is longer by as many nanoseconds as that CPU's cid, and one.
  *
  * Of two that always wake each other, who wakes does not go to sleep but gives way (core/src/pair.c): the other comes to the head of
  * the CPU's local queue, and it waits behind that one there.
@@ -19,36 +18,21 @@ struct {
 	__type(value, struct usher_pair);
 } usher_pairs SEC(".maps");
 
-#define USHER_WOKE_NS (2ull * USHER_MAX_CIDS) /* a power of 2, and more than any cid and one */
-
-_Static_assert(!(USHER_WOKE_NS & (USHER_WOKE_NS - 1)), "one bit");
-
 /*
- * The slice with which a task waits in the queue of llc. Of one that woke it says so, and whether it was handed to self, by its
- * waker there, which is about to sleep.
+ * The slice with which a task waits in the queue of llc. Of one that woke it says whether it was handed to self, by its waker
+ * there, which is about to sleep.
  */
 static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
 {
-	u64 slice_ns = u->slice_ns;
-
-	if (!(enq_flags & SCX_ENQ_WAKEUP))
-		return slice_ns;
-	slice_ns += USHER_WOKE_NS;
-	if (usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid))
-		slice_ns += self + 1;
-	return slice_ns;
+	if (enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid))
+		return u->slice_ns + self + 1;
+	return u->slice_ns;
 }
 
 /* The cid to which a task that waits in an LLC's queue was handed; if to none, no cid. */
 static __always_inline u32 handed_to(struct usher __arena *u, struct task_struct *p)
 {
-	return ((p->scx.slice - u->slice_ns) & (USHER_WOKE_NS - 1)) - 1;
-}
-
-/* Whether a task that waits in an LLC's queue slept until it came. */
-static __always_inline bool woke(struct usher __arena *u, struct task_struct *p)
-{
-	return (p->scx.slice - u->slice_ns) & USHER_WOKE_NS;
+	return p->scx.slice - u->slice_ns - 1;
 }
 
 /* Takes the task that was handed to this CPU, if one was, waits in the queue of llc, its own, and goes before the first there. */

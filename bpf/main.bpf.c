@@ -258,6 +258,8 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		usher_vtime_slept(u, vtime, llc);
 	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, p, llc, self, enq_flags), vtime, enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
@@ -339,19 +341,9 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 /* Whether who comes next in the queue of an LLC goes before a task that runs here and could go on. */
 static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u32 llc)
 {
-	struct task_struct *first;
-	bool due = false;
+	u64 first = first_vtime(llc);
 
-	if (!scx_bpf_dsq_nr_queued(llc))
-		return false;
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, first, llc, 0) {
-		due = usher_vtime_due(u, curr->scx.dsq_vtime, first->scx.dsq_vtime, llc, curr->scx.weight,
-				      yields || woke(u, first));
-		break;
-	}
-	bpf_rcu_read_unlock();
-	return due;
+	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
 }
 
 /*

@@ -197,8 +197,8 @@ static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 
 		llc->nr_shards = spec->shard[c] - llc->first_shard + 1;
 	}
 	for (c = 0; c < spec->nr_llcs; c++) {
-		u->llcs[c].vtime_now = clocks + c * (USHER_LINE / 8);
-		*u->llcs[c].vtime_now = USHER_CLOCK_START;
+		u->llcs[c].clock = (struct usher_clock *)(clocks + c * (USHER_LINE / 8));
+		u->llcs[c].clock->now = USHER_CLOCK_START;
 		u->llcs[c].settled = settled + c * (USHER_LINE / 8);
 	}
 }

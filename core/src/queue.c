@@ -64,11 +64,11 @@ USHER_INLINE u64 usher_vtime_near(struct usher USHER_MEM *u, u64 now, s64 lag, u
 /* v in the clock of llc. A task that never ran (v is 0) starts at the clock. */
 USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u64 now = env_read(u, u->llcs[llc].vtime_now);
+	u64 now = env_read(u, &u->llcs[llc].clock->now);
 	s64 lag = 0;
 
 	if (usher_vtime_known(u, v))
-		lag = (s64)(v - env_read(u, u->llcs[v & USHER_VTIME_LLC].vtime_now));
+		lag = (s64)(v - env_read(u, &u->llcs[v & USHER_VTIME_LLC].clock->now));
 	return usher_vtime_near(u, now, lag, llc);
 }
 
@@ -99,7 +99,7 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u32 llc)
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u64 now = env_read(u, u->llcs[llc].vtime_now), floor;
+	u64 now = env_read(u, &u->llcs[llc].clock->now), floor;
 
 	if (!usher_vtime_known(u, v))
 		return usher_vtime_near(u, now, u->slice_ns, llc);
@@ -108,6 +108,21 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 	if ((s64)(v - floor) < 0)
 		v = (floor & ~USHER_VTIME_LLC) | llc;
 	return v;
+}
+
+/*
+ * A task that slept joins the queue of llc at v, and so far leads end there with slices. Not for one that comes after a lead
+ * anyhow: a light task may be far ahead, and would shorten everybody's turns for as long. Seldom a write, since who slept mostly
+ * joins before others that did. Two CPUs may note theirs at once and the earlier win, or the task may be taken out of turn: then
+ * a lead is held against it, or turns are short without need, until the queue has come so far.
+ */
+USHER_FN void usher_vtime_slept(struct usher USHER_MEM *u, u64 v, u32 llc)
+{
+	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+
+	if ((s64)(v - env_read(u, &clock->slept)) > 0 &&
+	    (s64)(v - env_read(u, &clock->now)) <= (s64)(USHER_LEAD * u->slice_ns))
+		env_write(u, &clock->slept, v);
 }
 
 /* What so much time counts for a task of this weight. */
@@ -129,7 +144,7 @@ USHER_INLINE s64 usher_vtime_slices(struct usher USHER_MEM *u, u64 slices, u64 w
  */
 USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
 {
-	u64 USHER_MEM *clock = u->llcs[llc].vtime_now;
+	u64 USHER_MEM *clock = &u->llcs[llc].clock->now;
 	u64 now = env_read(u, clock);
 
 	v = usher_vtime_at(u, v, llc);
@@ -149,16 +164,18 @@ USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
 
 /*
  * Whether who comes next in the queue of llc, at first, goes before the running task, at v and of the given weight, whose
- * slice ended. Not while that is behind all who wait, nor while it is ahead by less than its lead. Without a lead tasks
- * that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has less of it,
- * as its time counts for less. Who yields has none, and who slept until it came waits for the end of a slice, not for that
- * of a lead: then hosts say no_lead.
+ * slice ended, or which yields. Not while that is behind all who wait, nor while it is ahead by less than its lead. Without a
+ * lead tasks that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has less
+ * of it, as its time counts for less. Who yields has none, nor has anybody while one waits that slept until it came: that one,
+ * too, would wait for the leads of all before it.
  */
-USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc, u32 weight, bool no_lead)
+USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc, u32 weight, bool yields)
 {
 	s64 ahead = usher_vtime_at(u, v, llc) - first;
 
-	return ahead >= (no_lead ? 0 : usher_vtime_lead(u, weight));
+	if (!yields && (s64)(env_read(u, &u->llcs[llc].clock->slept) - first) < 0)
+		return ahead >= usher_vtime_lead(u, weight);
+	return ahead >= 0;
 }
 
 /* cid begins to run a task. For that CPU only. */

@@ -221,7 +221,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 		cells[n++] = u->nodes[i].backlog - start;
 	}
 	for (i = 0; i < u->nr_llcs; i++) {
-		cells[n++] = u->llcs[i].vtime_now - start;
+		cells[n++] = &u->llcs[i].clock->now - start;
 		cells[n++] = &world->queued[i] - start;
 	}
 	for (i = 0; i < u->nr_cids; i++) {
@@ -356,7 +356,7 @@ const char *MODEL_EXPORT(model_cell_name)(struct model_world *world, u32 cell, u
 			return "summary of node";
 		if (*index < u->nr_nodes && place == u->nodes[*index].backlog)
 			return "backlog of node";
-		if (*index < u->nr_llcs && place == u->llcs[*index].vtime_now)
+		if (*index < u->nr_llcs && place == &u->llcs[*index].clock->now)
 			return "clock of LLC";
 		if (*index < u->nr_llcs && place == &world->queued[*index])
 			return "length of the queue of LLC";

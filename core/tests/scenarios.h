@@ -414,13 +414,13 @@ static void clock_actor(struct usher *u, u32 index)
 
 static const char *clock_verdict(struct usher *u, const struct model_outcome *outcomes)
 {
-	u64 start = USHER_CLOCK_START, now = *u->llcs[0].vtime_now, later = start + 3 * CLOCK_STEP;
+	u64 start = USHER_CLOCK_START, now = u->llcs[0].clock->now, later = start + 3 * CLOCK_STEP;
 
 	(void)outcomes;
 	if (now != start + CLOCK_STEP && now != start + 2 * CLOCK_STEP)
 		return "the clock shows what nobody wrote";
 	usher_vtime_charge(u, later, 0, 1000, 100);
-	return *u->llcs[0].vtime_now == later ? NULL : "the clock stands still";
+	return u->llcs[0].clock->now == later ? NULL : "the clock stands still";
 }
 
 static const struct model_scenario model_scenarios[] = {

@@ -122,6 +122,8 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 		most = USHER_STREAM_QUEUE_LONG * u->llcs[llc].nr_cids;
 	s->vtime = usher_vtime_enter(u, s->vtime, llc);
 	usher_stream_note(s, s->vtime);
+	if (s->steps & 1)
+		usher_vtime_slept(u, s->vtime, llc);
 	usher_queue_fill(u, llc);
 	wants.vtime = s->vtime;
 	usher_stream_note(s, usher_turn_cut(u, &q, &wants));
@@ -382,7 +384,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		s->now_ns += ran_ns;
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
-		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].vtime_now[0], llc, weight, ran_ns & 1));
+		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].clock->now, llc, weight, ran_ns & 1));
 		usher_stream_note(s, usher_balance(u, cid));
 		return 1;
 	}

@@ -170,6 +170,12 @@ struct usher_shard {
 	u64 tier[USHER_MAX_TIERS];    /* the cids of each tier */
 };
 
+/* Of the queue of an LLC, on a line of its own. */
+struct usher_clock {
+	u64 now;   /* the largest virtual time at which one of its tasks began to run */
+	u64 slept; /* the largest at which a task joined that had slept, and comes before a lead is over */
+};
+
 /* Read-only, per LLC. */
 struct usher_llc {
 	u32 first_cid, nr_cids;
@@ -180,8 +186,8 @@ struct usher_llc {
 	u32 unused;
 	u64 USHER_MEM *backlog; /* the word of the node's backlog with this LLC's bit */
 	u64 backlog_bit;
-	u64 USHER_MEM *vtime_now; /* the queue's clock, on a line of its own */
-	u64 USHER_MEM *settled;	  /* hinted tasks that live here, asleep or not; on a line of its own */
+	struct usher_clock USHER_MEM *clock; /* on a line of its own */
+	u64 USHER_MEM *settled;		     /* hinted tasks that live here, asleep or not; on a line of its own */
 };
 
 /* Read-only, per node, memory-only nodes included. */

@@ -94,9 +94,14 @@ u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 llc, u64 ran_ns, u32 
 	return usher_vtime_charge(u, v, llc, ran_ns, weight);
 }
 
-bool USHER_EXPORT(vtime_due)(struct usher *u, u64 v, u64 first, u32 llc, u32 weight, bool no_lead)
+void USHER_EXPORT(vtime_slept)(struct usher *u, u64 v, u32 llc)
 {
-	return usher_vtime_due(u, v, first, llc, weight, no_lead);
+	usher_vtime_slept(u, v, llc);
+}
+
+bool USHER_EXPORT(vtime_due)(struct usher *u, u64 v, u64 first, u32 llc, u32 weight, bool yields)
+{
+	return usher_vtime_due(u, v, first, llc, weight, yields);
 }
 
 void USHER_EXPORT(turn_begin)(struct usher *u, u32 cid, u64 v, u64 now_ns, u32 weight)

@@ -53,7 +53,7 @@ u64 usher_tables_settled(struct usher *u, u32 llc)
 
 u64 usher_tables_clock(struct usher *u, u32 llc)
 {
-	return env_read(u, u->llcs[llc].vtime_now);
+	return env_read(u, &u->llcs[llc].clock->now);
 }
 
 /* The level of a CPU, or USHER_NO_LEVEL. */

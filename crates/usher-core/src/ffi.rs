@@ -229,6 +229,7 @@ environments! {
     vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
     vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:
         (*mut Usher, u64, u32) -> u64;
+    vtime_slept = usher_native_vtime_slept | usher_traced_vtime_slept: (*mut Usher, u64, u32);
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:

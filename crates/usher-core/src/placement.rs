@@ -379,6 +379,13 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_enter)(self.u, v.0, llc) })
     }
 
+    /// A task that slept joins the queue of `llc` at `v`.
+    pub fn vtime_slept(&mut self, v: Vtime, llc: Llc) {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.vtime_slept)(self.u, v.0, llc) }
+    }
+
     /// The virtual time of a task that began at `v` and ran `ran_ns` in `llc`. The default weight is 100.
     pub fn vtime_charge(&mut self, v: Vtime, llc: Llc, ran_ns: u64, weight: u32) -> Vtime {
         let llc = self.llc(llc);
@@ -410,19 +417,19 @@ impl Core {
         unsafe { ffi::usher_tables_settled(self.u, llc) }
     }
 
-    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended. With `no_lead`
-    /// as soon as it is behind: one yields, or the other slept until it came. The default weight is 100.
+    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended, or which yields. The
+    /// default weight is 100.
     pub fn vtime_due(
         &mut self,
         v: Vtime,
         first: Vtime,
         llc: Llc,
         weight: u32,
-        no_lead: bool,
+        yields: bool,
     ) -> bool {
         let llc = self.llc(llc);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, no_lead) }
+        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, yields) }
     }
 
     /// A task of this weight begins to run on `cid`, at `v`.

@@ -144,12 +144,12 @@ fn shares_follow_weights() {
 }
 
 /// Whether a task of a weight that began at the clock and ran some slices gives way to one so far behind the clock.
-fn gives_way(weight: u32, slices: u64, behind_ns: i64, no_lead: bool) -> bool {
+fn gives_way(weight: u32, slices: u64, behind_ns: i64, yields: bool) -> bool {
     let mut core = core("1n1l4c1t");
     let first = behind(&mut core, behind_ns);
     let v = behind(&mut core, 0);
     let v = core.vtime_charge(v, Llc(0), slices * DEFAULT_SLICE_NS, weight);
-    core.vtime_due(v, first, Llc(0), weight, no_lead)
+    core.vtime_due(v, first, Llc(0), weight, yields)
 }
 
 #[test]
@@ -174,6 +174,37 @@ fn who_yields_has_no_lead() {
     assert!(gives_way(100, 1, 0, true));
     assert!(gives_way(100, 0, STEP, true));
     assert!(!gives_way(100, 0, -SLICE, true), "it is behind");
+}
+
+/// Whether one that began at the clock and ran a slice gives way to one that never slept, and joined there as well, beside one
+/// that slept and joined so much later.
+fn gives_way_beside(slept_ns: i64) -> bool {
+    let mut core = core("1n1l4c1t");
+    let first = behind(&mut core, 0);
+    let slept = behind(&mut core, -slept_ns);
+    core.vtime_slept(slept, Llc(0));
+    let v = core.vtime_charge(first, Llc(0), DEFAULT_SLICE_NS, 100);
+    core.vtime_due(v, first, Llc(0), 100, false)
+}
+
+#[test]
+fn nobody_has_a_lead_while_one_waits_that_slept() {
+    for slept_ns in [0, SLICE, 2 * SLICE] {
+        assert!(gives_way_beside(slept_ns), "{slept_ns}");
+    }
+    assert!(!gives_way_beside(-STEP), "it had its turn");
+    assert!(!gives_way_beside(2 * SLICE + STEP), "no lead holds it up");
+}
+
+#[test]
+fn the_last_of_those_that_slept_counts() {
+    let mut core = core("1n1l4c1t");
+    let [early, late] = [STEP, -SLICE].map(|ns| behind(&mut core, ns));
+    core.vtime_slept(late, Llc(0));
+    core.vtime_slept(early, Llc(0));
+    let first = behind(&mut core, 0);
+    let v = core.vtime_charge(first, Llc(0), DEFAULT_SLICE_NS, 100);
+    assert!(core.vtime_due(v, first, Llc(0), 100, false));
 }
 
 /// When turns begin below.

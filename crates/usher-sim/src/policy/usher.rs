@@ -11,8 +11,8 @@
 //! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
 //!    others that the core names.
 //!    A task that its waker handed to this CPU, about to sleep itself, may come before the first of the LLC's.
-//! 4. A task that ran for a slice while somebody waits gives way to who comes before it, sooner to who has woken than to who
-//!    was put back, or to somebody from a longer queue that the core names, and queues again. If there is nobody it goes on.
+//! 4. A task that ran for a slice while somebody waits gives way to who comes before it, sooner while one waits
+//!    that has woken, or to somebody from a longer queue that the core names, and queues again. If there is nobody it goes on.
 //! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
 //!    too weak for: `usher/capacity.rs`.
 //! 6. A latency-critical task that finds nobody idle takes the CPU of one that is less urgent: `usher/urgent.rs`.
@@ -110,11 +110,7 @@ enum Place {
     Nowhere,
     Local(Cpu),
     Own(Cid),
-    Llc {
-        llc: Llc,
-        /// It slept until it came.
-        woke: bool,
-    },
+    Llc(Llc),
     /// In the queue of that CPU's LLC, and handed to it.
     Handed(Cpu),
     /// It still runs, and gives way to its partner.
@@ -358,11 +354,11 @@ impl Usher {
             && self.call(host, 0, |core| core.hand(from, llc, name(task)));
         self.tasks[task.index()].place = match handed {
             true => Place::Handed(by),
-            false => Place::Llc {
-                llc,
-                woke: wakes.is_some(),
-            },
+            false => Place::Llc(llc),
         };
+        if wakes.is_some() {
+            self.call(host, 0, |core| core.vtime_slept(vtime, llc));
+        }
         let queue = &mut self.llc[llc.index()];
         insert(host, &mut queue.tasks, queue.line, key, task);
         self.tell_length(llc);
@@ -459,7 +455,7 @@ impl Usher {
     /// The LLC in whose queue a task waits.
     fn waits_in(&self, place: Place) -> Option<Llc> {
         match place {
-            Place::Llc { llc, .. } => Some(llc),
+            Place::Llc(llc) => Some(llc),
             Place::Handed(cpu) => Some(self.at[cpu.index()].llc),
             _ => None,
         }
@@ -532,14 +528,11 @@ impl Usher {
             return Some(task);
         }
         let first = self.llc[own.index()].tasks.first_key_value();
-        if let Some((&(first, _), waits)) = first {
+        if let Some((&(first, _), _)) = first {
             let (vtime, weight) = (self.tasks[prev.index()].vtime, scx_weight(host, prev));
-            let woke = match self.tasks[waits.index()].place {
-                Place::Llc { woke, .. } => woke,
-                place => matches!(place, Place::Handed(_)),
-            };
-            let no_lead = yields || (woke && self.had_slice(host, prev, cpu));
-            let due = |core: &mut Core| core.vtime_due(vtime, first, own, weight, no_lead);
+            // The kernel does not tell who yields from who is made to end its slice.
+            let yields = yields || !self.had_slice(host, prev, cpu);
+            let due = |core: &mut Core| core.vtime_due(vtime, first, own, weight, yields);
             let due = self.call(host, 0, due);
             if due {
                 if let Some(task) = self.take_llc(host, own, cpu) {
@@ -791,7 +784,7 @@ impl Policy for Usher {
                 let cpu = self.cpus[cid.index()];
                 self.at[cpu.index()].own.remove(&key);
             }
-            place @ (Place::Llc { .. } | Place::Handed(_)) => {
+            place @ (Place::Llc(_) | Place::Handed(_)) => {
                 let llc = self.waits_in(place).expect("an LLC's queue");
                 let taken = host.lock(self.llc[llc.index()].line);
                 self.llc[llc.index()].tasks.remove(&key);
