@@ -89,7 +89,7 @@ fn the_table_shows_every_part() {
         "within the LLC",
         " us",
         "run queues",
-        "wait us",
+        "all waits",
         "log hash",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");

@@ -96,6 +96,14 @@ impl Compare {
         }
     }
 
+    pub(super) fn words(self, metric: &str) -> String {
+        match self {
+            Compare::Value => metric.into(),
+            Compare::Difference => format!("difference of {metric}"),
+            Compare::Ratio => format!("ratio of {metric}"),
+        }
+    }
+
     fn nr_rows(self) -> usize {
         if self == Compare::Value {
             1

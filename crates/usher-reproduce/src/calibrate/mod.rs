@@ -46,7 +46,9 @@ pub struct Fitted {
     pub lives: String,
     /// The rows that set it, in words.
     pub rows: Vec<String>,
-    /// What the rows say, in the metric's own unit.
+    /// What of the rows is compared: the metric, or its difference or ratio between the two, in the metric's own unit.
+    pub compares: String,
+    /// What the rows say of it.
     pub published: f64,
     /// The number in force.
     pub in_force: u64,
@@ -130,6 +132,7 @@ impl Fit {
             unit: self.unit.clone(),
             lives: self.lives.clone(),
             rows: self.rows.iter().map(RowName::words).collect(),
+            compares: self.compare.words(&self.rows[0].metric),
             published: target,
             in_force,
             simulated_in_force: at(in_force)?,

@@ -138,8 +138,8 @@ fn print(all: &[Fitted], stdout: &mut impl std::io::Write) -> Result<(), Failure
     for fit in all {
         writeln!(
             stdout,
-            "\n{}: {}\n  stands in {}",
-            fit.name, fit.is, fit.lives
+            "\n{}: {}\n  stands in {}\n  compared is the {}",
+            fit.name, fit.is, fit.lives, fit.compares
         )?;
         for row in &fit.rows {
             writeln!(stdout, "  set by {row}")?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use usher_report::perfetto::{Left, Named, Writer};
-use usher_report::table::{metric, short, Text};
+use usher_report::table::{metric, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::params::Params;
 use usher_sim::task::{State, Task};
@@ -269,12 +269,12 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let mut text = Text::new(&[
         "lines",
         ">accesses",
-        ">llc",
-        ">node",
-        ">remote",
-        ">load ns",
-        ">write ns",
-        ">wait us",
+        ">from the LLC",
+        ">the node",
+        ">another node",
+        ">mean load",
+        ">mean write",
+        ">all waits",
     ]);
     for (class, line) in report.lines.iter().filter(|(_, l)| l.accesses > 0) {
         let moved = |level: &str| line.transfers.get(level).copied().unwrap_or(0).to_string();
@@ -284,9 +284,9 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
             moved("llc"),
             moved("node"),
             moved("remote"),
-            short(line.load_ns_mean),
-            short(line.write_ns_mean),
-            short(line.wait_ns as f64 / 1000.0),
+            metric("load_ns_mean", line.load_ns_mean),
+            metric("write_ns_mean", line.write_ns_mean),
+            metric("wait_ns", line.wait_ns as f64),
         ]);
     }
     writeln!(out, "{text}")?;

@@ -102,6 +102,9 @@ struct Display<'a> {
     cpus: Vec<Row>,
     /// What scx_usher counted meanwhile, as `scx_usher --help-stats` explains it.
     usher: Option<Value>,
+    /// Why it is attached and was not heard.
+    #[serde(skip)]
+    trouble: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
@@ -134,6 +137,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
             llcs: rows(&before, &now, &topo, By::Llc),
             cpus: rows(&before, &now, &topo, By::Cpu),
             usher: usher.counted(scheduler.as_deref()),
+            trouble: usher.trouble.clone(),
             scheduler,
         };
         match args.format {
@@ -199,6 +203,9 @@ impl Display<'_> {
         let mut says = self.head(topo);
         if let Some(usher) = &self.usher {
             says.extend(usher_says(usher, self.seconds));
+        }
+        if let Some(trouble) = &self.trouble {
+            says.push(format!("what scx_usher counts is not known: {trouble}"));
         }
         for line in &says {
             writeln!(to, "{line}")?;
@@ -319,6 +326,8 @@ fn number(of: Option<f64>, places: usize) -> String {
 #[derive(Default)]
 struct Usher {
     client: Option<StatsClient>,
+    /// Why an attached scx_usher was not heard.
+    trouble: Option<String>,
 }
 
 impl Usher {
@@ -327,15 +336,20 @@ impl Usher {
     fn counted(&mut self, scheduler: Option<&str>) -> Option<Value> {
         const PATIENCE_MS: u64 = 2_000;
         if !scheduler.is_some_and(|ops| ops.starts_with("usher")) {
-            self.client = None;
+            *self = Self::default();
             return None;
         }
         let fresh = self.client.is_none();
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => StatsClient::new().connect(Some(PATIENCE_MS)).ok()?,
-        };
-        let counted = client.request::<Value>("stats", Vec::new()).ok()?;
+        let asked = match self.client.take() {
+            Some(client) => Ok(client),
+            None => StatsClient::new().connect(Some(PATIENCE_MS)),
+        }
+        .and_then(|mut client| {
+            let counted = client.request::<Value>("stats", Vec::new())?;
+            Ok((client, counted))
+        });
+        self.trouble = asked.as_ref().err().map(|error| format!("{error:#}"));
+        let (client, counted) = asked.ok()?;
         self.client = Some(client);
         (!fresh).then_some(counted)
     }
