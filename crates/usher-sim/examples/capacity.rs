@@ -10,14 +10,16 @@
 //! `cargo run --release -p usher-sim --example capacity [-- RUNS]`: some seconds with the three runs that it makes if not
 //! told otherwise.
 
+mod common;
+
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use usher_sim::case::{machine, parse_policy, Case};
+use common::{case, headline, percent};
+use usher_sim::case::machine;
 use usher_sim::grid;
 use usher_sim::params::Params;
-use usher_sim::Machine;
 use usher_topo::Source;
 
 const MACHINES: [&str; 3] = ["tc2-2a15-3a7", "4b4l", "hybrid-8p16e"];
@@ -46,27 +48,6 @@ const LOADS: [(&str, &str); 12] = [
     ("hackbench", "groups=2"),
 ];
 
-/// So many in a hundred CPUs, rounded up.
-fn percent(set: &str, cpus: usize) -> String {
-    let Some((key, share)) = set.strip_suffix('%').and_then(|set| set.split_once('=')) else {
-        return set.into();
-    };
-    let share: usize = share.parse().expect("a number");
-    format!("{key}={}", (cpus * share).div_ceil(100))
-}
-
-fn case(machine: &Arc<Machine>, workload: &str, set: &str, policy: &str) -> Case {
-    let (policy, policy_params) = parse_policy(policy).expect("well-formed");
-    let pairs = [set].into_iter().filter(|set| !set.is_empty());
-    Case {
-        machine: Arc::clone(machine),
-        workload: workload.into(),
-        workload_params: Params::parse(pairs).expect("well-formed"),
-        policy,
-        policy_params,
-    }
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -86,14 +67,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             let set = percent(set, machine.cpus().len());
             let cases = POLICIES.map(|policy| case(&machine, workload, &set, policy));
             let runs = grid::run(&cases, &seeds, false, &AtomicBool::new(false), || ())?;
-            let headline = |report: &usher_sim::Report| {
-                let value = report.metrics[&report.headline];
-                if report.higher_is_better {
-                    1.0 / value
-                } else {
-                    value
-                }
-            };
             let base: Vec<f64> = runs[0].iter().flatten().map(headline).collect();
             let cells = runs.iter().map(|of| {
                 let ratios = of.iter().flatten().map(headline).zip(&base);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where usher is behind another policy: machines from 8 to 384 CPUs, each with many loads from a quarter of a task per CPU to four.
+//!
+//! A cell is the mean, over seeds, of usher's ratio to the other policy with the same seed. What is behind by more than 3 % is
+//! printed as a command that shows it again; at the end, how many cells of each workload are ahead, alike and behind.
+//!
+//! `cargo run --release -p usher-sim --example against [-- RUNS [POLICY]]`: a quarter of an hour with the two runs a cell that
+//! it makes if not told otherwise, against `eevdf`.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use common::{case, headline, percent};
+use usher_sim::case::machine;
+use usher_sim::grid;
+use usher_sim::params::Params;
+use usher_topo::Source;
+
+const MACHINES: [&str; 10] = [
+    "4b4l",
+    "2n2l2c2t",
+    "4n4l2c1t",
+    "hybrid-8p16e",
+    "dgx-1-80",
+    "xeon-4s24c2t-192",
+    "dgx-b200-224",
+    "icx-2s",
+    "zen3-2s",
+    "epyc-2s-384",
+];
+
+/// Workloads, what is set, and what counts the tasks, up to how many per CPU, in hundredths.
+const LOADS: [(&str, &str, &str, u32); 5] = [
+    ("schbench", "message_threads=1 runtime=2s", "workers", 400),
+    ("tbench", "", "clients", 400),
+    ("uperf", "", "threads", 400),
+    ("sysbench-oltp-rw", "", "threads", 400),
+    ("kbuild", "objects=1000", "jobs", 200),
+];
+
+/// Tasks per CPU, in hundredths.
+const SHARES: [u32; 5] = [25, 50, 100, 200, 400];
+
+/// Loads of a size of their own.
+const OTHERS: [(&str, &str); 7] = [
+    ("hackbench", "groups=1"),
+    ("hackbench", "groups=2"),
+    ("hackbench", "groups=4"),
+    ("hackbench", "groups=8"),
+    ("rt-app-light", ""),
+    ("rt-app-heavy-light", ""),
+    ("rt-app-pipeline", ""),
+];
+
+/// As much is noise.
+const ALIKE: f64 = 0.03;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let runs: u64 = match args.next() {
+        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
+        None => 2,
+    };
+    let other = args.next().unwrap_or("eevdf".into());
+    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
+    let mut tally = BTreeMap::<&str, [u32; 3]>::new();
+    for name in MACHINES {
+        let machine = Arc::new(machine(&Source::Machine(name.into()), &Params::new())?);
+        let cpus = machine.cpus().len();
+        let sized = LOADS.iter().flat_map(|(workload, set, count, most)| {
+            let shares = SHARES.iter().filter(move |share| *share <= most);
+            shares.map(move |share| {
+                let count = percent(&format!("{count}={share}%"), cpus);
+                (*workload, format!("{set} {count}"))
+            })
+        });
+        let others = OTHERS
+            .iter()
+            .map(|(workload, set)| (*workload, set.to_string()));
+        for (workload, set) in sized.chain(others) {
+            let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
+            let runs = grid::run(&cases, &seeds, false, &AtomicBool::new(false), || ())?;
+            let [usher, theirs] = [0, 1].map(|at: usize| runs[at].iter().flatten().map(headline));
+            let ratio = usher
+                .zip(theirs)
+                .map(|(usher, theirs)| usher / theirs)
+                .sum::<f64>()
+                / runs[0].len() as f64;
+            let cell = match ratio - 1.0 {
+                behind if behind > ALIKE => 2,
+                behind if behind > -ALIKE => 1,
+                _ => 0,
+            };
+            tally.entry(workload).or_default()[cell] += 1;
+            if cell == 2 {
+                let set: String = set
+                    .split_whitespace()
+                    .map(|set| format!(" --set {set}"))
+                    .collect();
+                println!(
+                    "{:+.1} %: usher compare --machine {name} --workload {workload}{set} --policies {other},usher",
+                    100.0 * (ratio - 1.0)
+                );
+            }
+        }
+    }
+    println!("\n| workload | usher is ahead | alike | behind |\n|---|---|---|---|");
+    for (workload, [ahead, alike, behind]) in tally {
+        println!("| {workload} | {ahead} | {alike} | {behind} |");
+    }
+    Ok(())
+}
