@@ -75,8 +75,14 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 /* Slices by which a task that goes on may get ahead of who waits: usher_vtime_due(). */
 #define USHER_LEAD 2
 
-/* No turn is cut to less than this part of a slice: usher_turn_cut(). */
+/* No turn is cut to less than this part of a slice, */
 #define USHER_CUT_PART 32
+/* ... nor to less than this one for a task that only comes first because it joins early: usher_turn_cut(). */
+#define USHER_CUT_EARLY_PART 2
+
+/* A task joins early by so many parts of a slice, this part of it each: usher_vtime_early(). */
+#define USHER_EARLY_PART 8
+#define USHER_EARLY_MOST ((1 + USHER_LEAD) * USHER_EARLY_PART)
 
 /*
  * How far before the clock of llc a task may join that slept: a slice and the lead of who runs, so that it comes at the end of
@@ -108,6 +114,36 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 	if ((s64)(v - floor) < 0)
 		v = (floor & ~USHER_VTIME_LLC) | llc;
 	return v;
+}
+
+/*
+ * How early a task that slept joins the queue of llc, in parts of a slice: before those that were put back at the end of theirs, by as much
+ * as sleeping can earn there. At v it would join otherwise, and from there it is charged, so it gains no share. Not one that is ahead
+ * of the clock by more than a lead: that has had its turn for now.
+ */
+USHER_FN u32 usher_vtime_early(struct usher USHER_MEM *u, u64 v, u32 llc)
+{
+	if ((s64)(v - env_read(u, &u->llcs[llc].clock->now)) > (s64)(USHER_LEAD * u->slice_ns))
+		return 0;
+	return usher_vtime_earned(u, llc) * USHER_EARLY_PART / u->slice_ns;
+}
+
+/* What early counts for in the virtual time of an LLC, whose name it leaves alone. */
+USHER_INLINE u64 usher_vtime_of_early(struct usher USHER_MEM *u, u32 early)
+{
+	return early * (u->slice_ns / USHER_EARLY_PART & ~USHER_VTIME_LLC);
+}
+
+/* Where in its queue a task waits that joins early and is charged from v, */
+USHER_FN u64 usher_vtime_before(struct usher USHER_MEM *u, u64 v, u32 early)
+{
+	return v - usher_vtime_of_early(u, early);
+}
+
+/* ... and the reverse: from where one is charged that joined early, at v. */
+USHER_FN u64 usher_vtime_after(struct usher USHER_MEM *u, u64 v, u32 early)
+{
+	return v + usher_vtime_of_early(u, early);
 }
 
 /*
@@ -197,15 +233,18 @@ USHER_INLINE bool usher_turn_due(struct usher USHER_MEM *u, u32 cid, u64 weight,
 	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
 }
 
-/* Whether the turn on cid ends for a task that slept and waits there. */
-USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *wants)
+/* Whether the turn on cid ends for a task that slept and waits there, early. */
+USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *wants, u32 early)
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
 
-	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART))
+	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||
+	    wants->at_ns - env_read(u, &u->cpus[cid].cut_ns) < u->slice_ns / USHER_CUT_PART)
 		return false;
-	return usher_turn_due(u, cid, weight, ran_ns, wants->vtime);
+	if (ran_ns < u->slice_ns / USHER_CUT_EARLY_PART)
+		early = 0;
+	return usher_turn_due(u, cid, weight, ran_ns, usher_vtime_before(u, wants->vtime, early));
 }
 
 /*
@@ -213,21 +252,22 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
  * on q->from, where it would run; or else, where as many wait as the LLC has CPUs, that on the next of them, if q lets it go there: of
  * several that wake on one CPU at once the first begins its turn there, and the others would wait for it beside one that has
  * lasted. A turn ends where at its end the task would go first, unless it has only begun, lest CPUs do nothing but switch, and
- * never for a task of less weight. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not
+ * never for a task of less weight. The task is charged from wants->vtime, and waits so much earlier. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not
  * be, or one is not that should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
  */
-USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants)
+USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants, u32 early)
 {
 	u32 llc = u->cids[q->from].llc, cid = q->from;
 	struct usher_llc USHER_MEM *l = &u->llcs[llc];
 
-	if (!usher_turn_ends(u, cid, wants)) {
+	if (!usher_turn_ends(u, cid, wants, early)) {
 		if (q->flags & USHER_HERE || env_queued(u, llc) < l->nr_cids)
 			return USHER_NONE_IDLE;
 		cid = cid + 1 < l->first_cid + l->nr_cids ? cid + 1 : l->first_cid;
-		if ((q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants))
+		if ((q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants, early))
 			return USHER_NONE_IDLE;
 	}
+	env_write(u, &u->cpus[cid].cut_ns, wants->at_ns);
 	env_count(u, q->self, USHER_EV_TURN_CUT);
 	return cid;
 }

@@ -116,17 +116,22 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 {
 	struct usher_query q = { .allowed = allowed, .from = cid, .self = self };
 	struct usher_turn wants = { .at_ns = s->now_ns, .weight = usher_stream_below(s, 200) };
-	u32 llc = u->cids[cid].llc, most = USHER_STREAM_QUEUE;
+	u32 llc = u->cids[cid].llc, most = USHER_STREAM_QUEUE, early = 0;
+	u64 joins;
 
 	if (s->steps >> (USHER_STREAM_LOAD_SHIFT + 2) & 1)
 		most = USHER_STREAM_QUEUE_LONG * u->llcs[llc].nr_cids;
 	s->vtime = usher_vtime_enter(u, s->vtime, llc);
 	usher_stream_note(s, s->vtime);
 	if (s->steps & 1)
-		usher_vtime_slept(u, s->vtime, llc);
+		early = usher_vtime_early(u, s->vtime, llc);
+	joins = usher_vtime_before(u, s->vtime, early);
+	usher_stream_note(s, joins);
+	if (s->steps & 1)
+		usher_vtime_slept(u, joins, llc);
 	usher_queue_fill(u, llc);
-	wants.vtime = s->vtime;
-	usher_stream_note(s, usher_turn_cut(u, &q, &wants));
+	wants.vtime = usher_vtime_after(u, joins, early);
+	usher_stream_note(s, usher_turn_cut(u, &q, &wants, early));
 	usher_stream_note(s, usher_hand(u, self, llc, 1 + s->placed));
 	usher_stream_note(s, usher_look(u, &q));
 	usher_stream_note(s, usher_look_later(u, self, llc, allowed));

@@ -94,6 +94,21 @@ u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 llc, u64 ran_ns, u32 
 	return usher_vtime_charge(u, v, llc, ran_ns, weight);
 }
 
+u32 USHER_EXPORT(vtime_early)(struct usher *u, u64 v, u32 llc)
+{
+	return usher_vtime_early(u, v, llc);
+}
+
+u64 USHER_EXPORT(vtime_before)(struct usher *u, u64 v, u32 early)
+{
+	return usher_vtime_before(u, v, early);
+}
+
+u64 USHER_EXPORT(vtime_after)(struct usher *u, u64 v, u32 early)
+{
+	return usher_vtime_after(u, v, early);
+}
+
 void USHER_EXPORT(vtime_slept)(struct usher *u, u64 v, u32 llc)
 {
 	usher_vtime_slept(u, v, llc);
@@ -109,9 +124,9 @@ void USHER_EXPORT(turn_begin)(struct usher *u, u32 cid, u64 v, u64 now_ns, u32 w
 	usher_turn_begin(u, cid, &(struct usher_turn){ v, now_ns, weight });
 }
 
-s32 USHER_EXPORT(turn_cut)(struct usher *u, const struct usher_query *q, u64 v, u64 now_ns, u32 weight)
+s32 USHER_EXPORT(turn_cut)(struct usher *u, const struct usher_query *q, u64 v, u32 early, u64 now_ns, u32 weight)
 {
-	return usher_turn_cut(u, q, &(struct usher_turn){ v, now_ns, weight });
+	return usher_turn_cut(u, q, &(struct usher_turn){ v, now_ns, weight }, early);
 }
 
 bool USHER_EXPORT(hand)(struct usher *u, u32 self, u32 llc, u64 task)

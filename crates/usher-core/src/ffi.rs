@@ -229,6 +229,12 @@ environments! {
     vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
     vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:
         (*mut Usher, u64, u32) -> u64;
+    vtime_early = usher_native_vtime_early | usher_traced_vtime_early:
+        (*mut Usher, u64, u32) -> u32;
+    vtime_before = usher_native_vtime_before | usher_traced_vtime_before:
+        (*mut Usher, u64, u32) -> u64;
+    vtime_after = usher_native_vtime_after | usher_traced_vtime_after:
+        (*mut Usher, u64, u32) -> u64;
     vtime_slept = usher_native_vtime_slept | usher_traced_vtime_slept: (*mut Usher, u64, u32);
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
@@ -237,7 +243,7 @@ environments! {
     turn_begin = usher_native_turn_begin | usher_traced_turn_begin:
         (*mut Usher, u32, u64, u64, u32);
     turn_cut = usher_native_turn_cut | usher_traced_turn_cut:
-        (*mut Usher, *const Query, u64, u64, u32) -> i32;
+        (*mut Usher, *const Query, u64, u32, u64, u32) -> i32;
     hand = usher_native_hand | usher_traced_hand: (*mut Usher, u32, u32, u64) -> bool;
     handed = usher_native_handed | usher_traced_handed: (*mut Usher, u32) -> u64;
     promised = usher_native_promised | usher_traced_promised: (*mut Usher, u32, u64) -> bool;

@@ -379,6 +379,25 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_enter)(self.u, v.0, llc) })
     }
 
+    /// How early a task that slept joins the queue of `llc`, in eighths of a slice, if it is charged from `v`.
+    pub fn vtime_early(&mut self, v: Vtime, llc: Llc) -> u32 {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.vtime_early)(self.u, v.0, llc) }
+    }
+
+    /// Where a task waits that is charged from `v` and joins so early.
+    pub fn vtime_before(&mut self, v: Vtime, early: u32) -> Vtime {
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_before)(self.u, v.0, early) })
+    }
+
+    /// From where a task is charged that joined so early, at `v`.
+    pub fn vtime_after(&mut self, v: Vtime, early: u32) -> Vtime {
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_after)(self.u, v.0, early) })
+    }
+
     /// A task that slept joins the queue of `llc` at `v`.
     pub fn vtime_slept(&mut self, v: Vtime, llc: Llc) {
         let llc = self.llc(llc);
@@ -439,12 +458,19 @@ impl Core {
         unsafe { (self.api.turn_begin)(self.u, cid, v.0, now_ns, weight) }
     }
 
-    /// A task of this weight that slept has joined the queue of the LLC of `query.from`, at `v`, while nobody was idle: the
-    /// CPU on which a turn ends for it.
-    pub fn turn_cut(&mut self, query: &Query, v: Vtime, now_ns: u64, weight: u32) -> Option<Cid> {
+    /// A task of this weight that slept has joined the queue of the LLC of `query.from`, so early, while nobody was idle. It
+    /// is charged from `v`. The CPU on which a turn ends for it.
+    pub fn turn_cut(
+        &mut self,
+        query: &Query,
+        v: Vtime,
+        early: u32,
+        now_ns: u64,
+        weight: u32,
+    ) -> Option<Cid> {
         let query = self.query(query);
         // SAFETY: as in place().
-        some_cid(unsafe { (self.api.turn_cut)(self.u, &query, v.0, now_ns, weight) })
+        some_cid(unsafe { (self.api.turn_cut)(self.u, &query, v.0, early, now_ns, weight) })
     }
 
     /// `waker` wakes a task and says that it is about to sleep, and the task waits in the queue of `llc`: whether it is

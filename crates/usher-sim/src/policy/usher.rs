@@ -77,6 +77,7 @@ struct Queue {
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Known {
+    /// Where it is charged from; while it waits in a queue, its place there.
     vtime: Vtime,
     /// Of the tasks of equal `vtime` in a queue, who came first.
     seq: u64,
@@ -109,12 +110,33 @@ enum Place {
     #[default]
     Nowhere,
     Local(Cpu),
-    Own(Cid),
-    Llc(Llc),
+    /// In the queue of its only CPU, or of an LLC; before where it is charged from by `early`, in the core's parts of a slice.
+    Own {
+        cid: Cid,
+        early: u8,
+    },
+    Llc {
+        llc: Llc,
+        early: u8,
+    },
     /// In the queue of that CPU's LLC, and handed to it.
-    Handed(Cpu),
+    Handed {
+        to: Cpu,
+        early: u8,
+    },
     /// It still runs, and gives way to its partner.
     GivesWay,
+}
+
+impl Place {
+    fn early(self) -> u32 {
+        match self {
+            Place::Own { early, .. } | Place::Llc { early, .. } | Place::Handed { early, .. } => {
+                early.into()
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// What the policy knows of a CPU: one cache line.
@@ -329,18 +351,23 @@ impl Usher {
             }
         }
         let vtime = self.tasks[task.index()].vtime;
-        let vtime = self.call(host, 0, |core| core.vtime_enter(vtime, llc));
+        let slept = wakes.is_some();
+        let (vtime, early) = self.call(host, 0, |core| {
+            let due = core.vtime_enter(vtime, llc);
+            let early = if slept { core.vtime_early(due, llc) } else { 0 };
+            (core.vtime_before(due, early), early as u8)
+        });
         self.seq += 1;
         let key = (vtime, self.seq);
         self.tasks[task.index()].vtime = vtime;
         self.tasks[task.index()].seq = self.seq;
         if pinned {
-            self.tasks[task.index()].place = Place::Own(cid);
+            self.tasks[task.index()].place = Place::Own { cid, early };
             let at = &mut self.at[cpu.index()];
             insert(host, &mut at.own, at.own_line, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
                 host.resched(cpu);
-            } else if wakes.is_some() {
+            } else if slept {
                 let here = Query {
                     here: true,
                     ..Query::any(cid, from)
@@ -353,10 +380,10 @@ impl Usher {
         let handed = wakes == Some(Decided::Sync)
             && self.call(host, 0, |core| core.hand(from, llc, name(task)));
         self.tasks[task.index()].place = match handed {
-            true => Place::Handed(by),
-            false => Place::Llc(llc),
+            true => Place::Handed { to: by, early },
+            false => Place::Llc { llc, early },
         };
-        if wakes.is_some() {
+        if slept {
             self.call(host, 0, |core| core.vtime_slept(vtime, llc));
         }
         let queue = &mut self.llc[llc.index()];
@@ -372,7 +399,7 @@ impl Usher {
             core.queue_fill(llc);
             core.look(&query)
         });
-        if wakes.is_some() && idle.is_none() {
+        if slept && idle.is_none() {
             self.cut(host, task, &query);
         }
         self.tasks[task.index()].allowed = allowed;
@@ -385,10 +412,20 @@ impl Usher {
         if !self.settings.cpupri || matches!(host.task(task).class(), Class::Batch { .. }) {
             return;
         }
-        let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
-        let now = host.now();
-        let cut = self.call(host, 0, |core| core.turn_cut(query, vtime, now, weight));
+        let Known { vtime, place, .. } = self.tasks[task.index()];
+        let (early, now, weight) = (place.early(), host.now(), scx_weight(host, task));
+        let cut = self.call(host, 0, |core| {
+            let due = core.vtime_after(vtime, early);
+            core.turn_cut(query, due, early, now, weight)
+        });
         self.send(host, cut);
+    }
+
+    /// A task leaves the queue that it waits in: from where it is charged.
+    fn due(&mut self, task: TaskId) -> Vtime {
+        let Known { vtime, place, .. } = self.tasks[task.index()];
+        let core = self.core.as_mut().expect("attached");
+        core.vtime_after(vtime, place.early())
     }
 
     /// Gives a task to a claimed CPU.
@@ -441,7 +478,7 @@ impl Usher {
         }
         let (&(first, _), &before) = self.llc[llc.index()].tasks.first_key_value()?;
         let promised = match self.tasks[before.index()].place {
-            Place::Handed(to) => {
+            Place::Handed { to, .. } => {
                 let to = self.cid(to);
                 self.call(host, 0, |core| core.promised(to, name(before)))
             }
@@ -455,8 +492,8 @@ impl Usher {
     /// The LLC in whose queue a task waits.
     fn waits_in(&self, place: Place) -> Option<Llc> {
         match place {
-            Place::Llc(llc) => Some(llc),
-            Place::Handed(cpu) => Some(self.at[cpu.index()].llc),
+            Place::Llc { llc, .. } => Some(llc),
+            Place::Handed { to, .. } => Some(self.at[to.index()].llc),
             _ => None,
         }
     }
@@ -775,16 +812,18 @@ impl Policy for Usher {
     }
 
     fn dequeue(&mut self, host: &mut Host, task: TaskId) {
+        let due = self.due(task);
         let known = &mut self.tasks[task.index()];
         let key = (known.vtime, known.seq);
+        known.vtime = due;
         match std::mem::take(&mut known.place) {
             Place::Nowhere | Place::GivesWay => {}
             Place::Local(cpu) => self.at[cpu.index()].remove(task),
-            Place::Own(cid) => {
+            Place::Own { cid, .. } => {
                 let cpu = self.cpus[cid.index()];
                 self.at[cpu.index()].own.remove(&key);
             }
-            place @ (Place::Llc(_) | Place::Handed(_)) => {
+            place @ (Place::Llc { .. } | Place::Handed { .. }) => {
                 let llc = self.waits_in(place).expect("an LLC's queue");
                 let taken = host.lock(self.llc[llc.index()].line);
                 self.llc[llc.index()].tasks.remove(&key);
@@ -815,6 +854,8 @@ impl Policy for Usher {
             _ => {}
         }
         let task = task.or(prev.map(|(prev, _)| prev))?;
+        let due = self.due(task);
+        self.tasks[task.index()].vtime = due;
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
         let home = hinted.then(|| self.at[cpu.index()].llc);
