@@ -3,7 +3,8 @@
  * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
  * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid.
  *
- * To whom the first of a queue was handed, its slice tells: it is longer by as many nanoseconds as that CPU's cid, and one.
+ * What is to be known of a task that waits in a queue stands in its slice until it begins to run: to whom it was handed, by as many
+ * nanoseconds as that CPU's cid, and one; and how early it joined (usher_vtime_early()), by as many times USHER_EARLY_NS.
  *
  * Of two that always wake each other, who wakes does not go to sleep but gives way (core/src/pair.c): the other comes to the head of
  * the CPU's local queue, and it waits behind that one there.
@@ -18,21 +19,42 @@ struct {
 	__type(value, struct usher_pair);
 } usher_pairs SEC(".maps");
 
+#define USHER_EARLY_NS (2ull * USHER_MAX_CIDS) /* a power of 2, and more than any cid and one */
+
+_Static_assert(!(USHER_EARLY_NS & (USHER_EARLY_NS - 1)), "one bit");
+
 /*
- * The slice with which a task waits in the queue of llc. Of one that woke it says whether it was handed to self, by its waker
- * there, which is about to sleep.
+ * The slice with which a task waits in the queue of llc that joined so early. Of one that woke it says whether it was handed to
+ * self, by its waker there, which is about to sleep.
  */
-static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
+static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u32 early,
+					u64 enq_flags)
 {
+	u64 slice_ns = u->slice_ns + early * USHER_EARLY_NS;
+
 	if (enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid))
-		return u->slice_ns + self + 1;
-	return u->slice_ns;
+		slice_ns += self + 1;
+	return slice_ns;
 }
 
 /* The cid to which a task that waits in an LLC's queue was handed; if to none, no cid. */
 static __always_inline u32 handed_to(struct usher __arena *u, struct task_struct *p)
 {
-	return p->scx.slice - u->slice_ns - 1;
+	return ((p->scx.slice - u->slice_ns) & (USHER_EARLY_NS - 1)) - 1;
+}
+
+/* How early a task joined that waits, or did until now. What ran has less than a slice left, and other slices are not ours. */
+static __always_inline u32 early_of(struct usher __arena *u, struct task_struct *p)
+{
+	u64 early = (p->scx.slice - u->slice_ns) / USHER_EARLY_NS;
+
+	return early <= USHER_EARLY_MOST ? early : 0;
+}
+
+/* From where a task is charged, whether or not it waits. */
+static __always_inline u64 due_of(struct usher __arena *u, struct task_struct *p)
+{
+	return usher_vtime_after(u, p->scx.dsq_vtime, early_of(u, p));
 }
 
 /* Takes the task that was handed to this CPU, if one was, waits in the queue of llc, its own, and goes before the first there. */
@@ -66,8 +88,8 @@ out:
 	return taken;
 }
 
-/* The virtual time of the first task in the queue of llc, or 0: nobody waits there. */
-static __noinline u64 first_vtime(u32 llc)
+/* The virtual time of the first task in the queue of llc, or from where it is charged; 0: nobody waits there. */
+static __noinline u64 first_vtime(struct usher __arena *u, u32 llc, bool due)
 {
 	struct task_struct *first;
 	u64 vtime = 0;
@@ -76,7 +98,7 @@ static __noinline u64 first_vtime(u32 llc)
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		vtime = first->scx.dsq_vtime;
+		vtime = due ? due_of(u, first) : first->scx.dsq_vtime;
 		break;
 	}
 	bpf_rcu_read_unlock();
@@ -105,8 +127,8 @@ static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p,
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
 		return false;
 	demand_of(u, p, &demand);
-	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
-	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc)))
+	wants.vtime = usher_vtime_enter(u, due_of(u, p), llc);
+	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(u, llc, true)))
 		return false;
 	scx_bpf_task_set_dsq_vtime(p, wants.vtime);
 	me->gives_pid = waker->pid;

@@ -192,17 +192,23 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 }
 
+/* How early p, which is charged from due, joins the queue of llc, or its own there. */
+static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 llc, u64 enq_flags)
+{
+	return enq_flags & SCX_ENQ_WAKEUP ? usher_vtime_early(u, due, llc) : 0;
+}
+
 /* A task that woke now waits for q->from: the turn of who runs there ends, or beside it, if it has lasted. */
 static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, const struct usher_query *q,
-				     u64 vtime, u64 enq_flags)
+				     u64 due, u32 early, u64 enq_flags)
 {
-	struct usher_turn wants = { .vtime = vtime, .weight = p->scx.weight };
+	struct usher_turn wants = { .vtime = due, .weight = p->scx.weight };
 	s32 cid;
 
 	if (usher_no_preempt || !(enq_flags & SCX_ENQ_WAKEUP) || p->policy == USHER_SCHED_BATCH)
 		return;
 	wants.at_ns = scx_bpf_now();
-	cid = usher_turn_cut(u, q, &wants);
+	cid = usher_turn_cut(u, q, &wants, early);
 	if (cid >= 0)
 		scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_PREEMPT);
 }
@@ -212,7 +218,8 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 					   u32 self, u64 enq_flags)
 {
 	struct usher_query q = { .flags = USHER_HERE, .from = cid, .self = self };
-	u64 vtime;
+	u32 llc = u->cids[cid].llc, early;
+	u64 due;
 
 	/* Nobody can come before it on an idle CPU; the kernel reschedules one whose local queue is filled. */
 	if (usher_idle_mode == USHER_IDLE_USHER && usher_test_and_clear(u, cid)) {
@@ -226,10 +233,12 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	}
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
-	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, u->cids[cid].llc);
-	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns, vtime, enq_flags);
+	due = usher_vtime_enter(u, due_of(u, p), llc);
+	early = joins_early(u, due, llc, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns + early * USHER_EARLY_NS, usher_vtime_before(u, due, early),
+				 enq_flags);
 	if (usher_idle_mode == USHER_IDLE_USHER)
-		cut_turn(u, p, &q, vtime, enq_flags);
+		cut_turn(u, p, &q, due, early, enq_flags);
 	/*
 	 * A wakeup reschedules an idle CPU by itself. Otherwise, since nobody else can take the task, the CPU is kicked
 	 * if it idles, whether or not its idle bit is set: somebody may have claimed it for a task that the kernel put elsewhere.
@@ -246,21 +255,23 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 					   u64 enq_flags)
 {
 	struct usher_query q = { .from = cid, .self = self };
-	u32 llc = u->cids[cid].llc, nr;
+	u32 llc = u->cids[cid].llc, nr, early;
 	bool known = allowed_of(u, p, self, &q.allowed, &nr);
 	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
-	u64 vtime;
+	u64 due, vtime;
 
 	if (victim >= 0) {
 		preempt(u, p, victim, enq_flags);
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
-	vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	due = usher_vtime_enter(u, due_of(u, p), llc);
+	early = joins_early(u, due, llc, enq_flags);
+	vtime = usher_vtime_before(u, due, early);
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		usher_vtime_slept(u, vtime, llc);
-	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, p, llc, self, enq_flags), vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, p, llc, self, early, enq_flags), vtime, enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, llc, NULL);
@@ -271,7 +282,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 		idle = usher_look(u, &q);
 	if (idle < 0) {
 		q.flags = known ? 0 : USHER_HERE;
-		cut_turn(u, p, &q, vtime, enq_flags);
+		cut_turn(u, p, &q, due, early, enq_flags);
 	}
 	kick(u, self, idle);
 	/* An idle CPU that queues from an interrupt is woken for its later look, unless a claimer wakes it. */
@@ -341,7 +352,7 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 /* Whether who comes next in the queue of an LLC goes before a task that runs here and could go on. */
 static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u32 llc)
 {
-	u64 first = first_vtime(llc);
+	u64 first = first_vtime(u, llc, false);
 
 	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
 }
@@ -451,8 +462,13 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	struct usher __arena *u = usher();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
-	struct usher_turn turn = { .vtime = p->scx.dsq_vtime, .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+	struct usher_turn turn = { .vtime = due_of(u, p), .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 
+	/* What its slice said of it while it waited is over. */
+	if (early_of(u, p))
+		scx_bpf_task_set_dsq_vtime(p, turn.vtime);
+	if (p->scx.slice > u->slice_ns && p->scx.slice <= u->slice_ns + (USHER_EARLY_MOST + 1) * USHER_EARLY_NS)
+		scx_bpf_task_set_slice(p, u->slice_ns);
 	if (!known_cpu(u, cpu))
 		return;
 	note_wait(me, p);
