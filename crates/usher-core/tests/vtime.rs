@@ -207,12 +207,82 @@ fn the_last_of_those_that_slept_counts() {
     assert!(core.vtime_due(v, first, Llc(0), 100, false));
 }
 
+#[test]
+fn who_slept_joins_early() {
+    let mut core = core("1n1l4c1t");
+    let mut early = |behind_ns, waiting| {
+        let v = behind(&mut core, behind_ns);
+        core.set_queued(Llc(0), waiting);
+        core.vtime_early(v, Llc(0))
+    };
+    // In eighths: by three slices up to four waiting for each CPU, by none from sixteen on.
+    for (waiting, eighths) in [(0, 24), (16, 24), (40, 12), (63, 0), (64, 0), (1000, 0)] {
+        assert_eq!(early(0, waiting), eighths, "{waiting} wait");
+    }
+    // Whoever has had its turn for now does not.
+    for (behind_ns, eighths) in [(MOST, 24), (-2 * SLICE, 24), (-2 * SLICE - STEP, 0)] {
+        assert_eq!(early(behind_ns, 0), eighths, "{behind_ns}");
+    }
+}
+
+#[test]
+fn who_joins_early_is_charged_as_ever() {
+    let mut core = core("1n2l3c1t");
+    let v = behind(&mut core, STEP);
+    for early in 0..=24 {
+        let joins = core.vtime_before(v, early);
+        assert_eq!(core.vtime_after(joins, early), v);
+        let by = v.0 - joins.0;
+        let exact = u64::from(early) * DEFAULT_SLICE_NS / 8;
+        assert!(by <= exact && by + 24 * 4096 >= exact, "{early}: {by}");
+        // It is in the same clock.
+        assert_eq!(core.vtime_at(joins, Llc(0)), joins);
+    }
+}
+
+#[test]
+fn who_joins_early_cuts_what_has_lasted_for_half_a_slice() {
+    // By what it is charged it would come a lead later.
+    assert!(!cuts(100, 0, 100, SLICE));
+    assert!(cuts_early(100, 0, 24, 100, SLICE));
+    assert!(cuts_early(100, 0, 24, 100, SLICE / 2));
+    assert!(!cuts_early(100, 0, 24, 100, SLICE / 2 - 1));
+    assert!(!cuts_early(100, -SLICE, 8, 100, SLICE), "it still would");
+    // Who comes first anyhow waits no longer.
+    assert!(cuts_early(100, MOST, 24, 100, SLICE / 32));
+}
+
+#[test]
+fn a_turn_that_ends_does_not_end_again() {
+    let mut core = core("1n2l3c1t");
+    core.set_queued(Llc(0), 3);
+    let runner = behind(&mut core, 0);
+    for cid in 0..6 {
+        core.turn_begin(Cid(cid), runner, BEGAN_NS - SLICE as u64, 100);
+    }
+    let v = behind(&mut core, MOST);
+    let query = Query::any(Cid(1), Cid(5));
+    let mut cut = |now_ns| core.turn_cut(&query, v, 0, now_ns, 100).map(|cid| cid.0);
+    // Three that wake there at once: there, beside it, and nowhere.
+    assert_eq!(
+        [1, 2, 3].map(|ns| cut(BEGAN_NS + ns)),
+        [Some(1), Some(2), None]
+    );
+    // It has not ended after all.
+    assert_eq!(cut(BEGAN_NS + 3 + SLICE as u64 / 32), Some(1));
+}
+
 /// When turns begin below.
 const BEGAN_NS: u64 = 1_000_000_000;
 
 /// Whether a task of the weight of `wants`, so far behind the clock, ends the turn of one of the weight of `runs` that began
 /// at the clock and ran for so long.
 fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
+    cuts_early(wants, behind_ns, 0, runs, ran_ns)
+}
+
+/// The same for one that joins so early.
+fn cuts_early(wants: u32, behind_ns: i64, early: u32, runs: u32, ran_ns: i64) -> bool {
     let mut core = core("1n1l4c1t");
     let (cid, waker) = (Cid(2), Cid(0));
     let v = behind(&mut core, behind_ns);
@@ -222,7 +292,7 @@ fn cuts(wants: u32, behind_ns: i64, runs: u32, ran_ns: i64) -> bool {
             here: true,
             ..Query::any(cid, waker)
         };
-        core.turn_cut(&here, v, now_ns, wants)
+        core.turn_cut(&here, v, early, now_ns, wants)
     };
     assert_eq!(cut(&mut core, cid), None, "nobody runs");
     let runner = behind(&mut core, 0);
@@ -249,7 +319,7 @@ fn cut_at(from: u32, lasted: &[u32], waiting: u64, allowed: Option<&CidSet>) -> 
         allowed,
         ..Query::any(Cid(from), Cid(5))
     };
-    core.turn_cut(&query, v, BEGAN_NS, 100).map(|cid| cid.0)
+    core.turn_cut(&query, v, 0, BEGAN_NS, 100).map(|cid| cid.0)
 }
 
 #[test]
