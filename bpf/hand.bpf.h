@@ -23,18 +23,22 @@ struct {
 
 _Static_assert(!(USHER_EARLY_NS & (USHER_EARLY_NS - 1)), "one bit");
 
-/*
- * The slice with which a task waits in the queue of llc that joined so early. Of one that woke it says whether it was handed to
- * self, by its waker there, which is about to sleep.
- */
-static __always_inline u64 marked_slice(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u32 early,
-					u64 enq_flags)
+/* Whether p, which wakes and is to wait in the queue of llc, is handed to self, by its waker there, which is about to sleep. */
+static __always_inline bool hand(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
 {
-	u64 slice_ns = u->slice_ns + early * USHER_EARLY_NS;
+	return enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid);
+}
 
-	if (enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid))
-		slice_ns += self + 1;
-	return slice_ns;
+/* How early a task that is charged from due joins a queue: one that slept, and is handed to nobody. */
+static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 llc, bool handed, u64 enq_flags)
+{
+	return enq_flags & SCX_ENQ_WAKEUP && !handed ? usher_vtime_early(u, due, llc) : 0;
+}
+
+/* The slice with which a task waits in a queue that joined it so early, and was perhaps handed to self. */
+static __always_inline u64 marked_slice(struct usher __arena *u, u32 early, bool handed, u32 self)
+{
+	return u->slice_ns + early * USHER_EARLY_NS + (handed ? self + 1 : 0);
 }
 
 /* The cid to which a task that waits in an LLC's queue was handed; if to none, no cid. */
@@ -88,8 +92,8 @@ out:
 	return taken;
 }
 
-/* The virtual time of the first task in the queue of llc, or from where it is charged; 0: nobody waits there. */
-static __noinline u64 first_vtime(struct usher __arena *u, u32 llc, bool due)
+/* The virtual time of the first task in the queue of llc, or 0: nobody waits there. */
+static __noinline u64 first_vtime(u32 llc)
 {
 	struct task_struct *first;
 	u64 vtime = 0;
@@ -98,7 +102,7 @@ static __noinline u64 first_vtime(struct usher __arena *u, u32 llc, bool due)
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		vtime = due ? due_of(u, first) : first->scx.dsq_vtime;
+		vtime = first->scx.dsq_vtime;
 		break;
 	}
 	bpf_rcu_read_unlock();
@@ -127,8 +131,8 @@ static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p,
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
 		return false;
 	demand_of(u, p, &demand);
-	wants.vtime = usher_vtime_enter(u, due_of(u, p), llc);
-	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(u, llc, true)))
+	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc)))
 		return false;
 	scx_bpf_task_set_dsq_vtime(p, wants.vtime);
 	me->gives_pid = waker->pid;

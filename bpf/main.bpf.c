@@ -192,12 +192,6 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | u->cids[victim].cpu, u->slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 }
 
-/* How early p, which is charged from due, joins the queue of llc, or its own there. */
-static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 llc, u64 enq_flags)
-{
-	return enq_flags & SCX_ENQ_WAKEUP ? usher_vtime_early(u, due, llc) : 0;
-}
-
 /* A task that woke now waits for q->from: the turn of who runs there ends, or beside it, if it has lasted. */
 static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, const struct usher_query *q,
 				     u64 due, u32 early, u64 enq_flags)
@@ -234,8 +228,8 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
 	due = usher_vtime_enter(u, due_of(u, p), llc);
-	early = joins_early(u, due, llc, enq_flags);
-	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, u->slice_ns + early * USHER_EARLY_NS, usher_vtime_before(u, due, early),
+	early = joins_early(u, due, llc, false, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, marked_slice(u, early, false, self), usher_vtime_before(u, due, early),
 				 enq_flags);
 	if (usher_idle_mode == USHER_IDLE_USHER)
 		cut_turn(u, p, &q, due, early, enq_flags);
@@ -256,7 +250,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 {
 	struct usher_query q = { .from = cid, .self = self };
 	u32 llc = u->cids[cid].llc, nr, early;
-	bool known = allowed_of(u, p, self, &q.allowed, &nr);
+	bool known = allowed_of(u, p, self, &q.allowed, &nr), handed;
 	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
 	u64 due, vtime;
@@ -267,11 +261,12 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	due = usher_vtime_enter(u, due_of(u, p), llc);
-	early = joins_early(u, due, llc, enq_flags);
+	handed = hand(u, p, llc, self, enq_flags);
+	early = joins_early(u, due, llc, handed, enq_flags);
 	vtime = usher_vtime_before(u, due, early);
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		usher_vtime_slept(u, vtime, llc);
-	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, p, llc, self, early, enq_flags), vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, early, handed, self), vtime, enq_flags);
 	usher_queue_fill(u, llc);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, llc, NULL);
@@ -352,7 +347,7 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 /* Whether who comes next in the queue of an LLC goes before a task that runs here and could go on. */
 static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u32 llc)
 {
-	u64 first = first_vtime(u, llc, false);
+	u64 first = first_vtime(llc);
 
 	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
 }

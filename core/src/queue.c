@@ -250,8 +250,8 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 /*
  * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice. That
  * on q->from, where it would run; or else, where as many wait as the LLC has CPUs, that on the next of them, if q lets it go there: of
- * several that wake on one CPU at once the first begins its turn there, and the others would wait for it beside one that has
- * lasted. A turn ends where at its end the task would go first, unless it has only begun, lest CPUs do nothing but switch, and
+ * several that wake on one CPU at once the first begins its turn there (or will: that turn has been cut), and the others would wait
+ * for it beside one that has lasted. A turn ends where at its end the task would go first, unless it has only begun, lest CPUs do nothing but switch, and
  * never for a task of less weight. The task is charged from wants->vtime, and waits so much earlier. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not
  * be, or one is not that should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
  */

@@ -120,10 +120,7 @@ enum Place {
         early: u8,
     },
     /// In the queue of that CPU's LLC, and handed to it.
-    Handed {
-        to: Cpu,
-        early: u8,
-    },
+    Handed(Cpu),
     /// It still runs, and gives way to its partner.
     GivesWay,
 }
@@ -131,9 +128,7 @@ enum Place {
 impl Place {
     fn early(self) -> u32 {
         match self {
-            Place::Own { early, .. } | Place::Llc { early, .. } | Place::Handed { early, .. } => {
-                early.into()
-            }
+            Place::Own { early, .. } | Place::Llc { early, .. } => early.into(),
             _ => 0,
         }
     }
@@ -352,9 +347,15 @@ impl Usher {
         }
         let vtime = self.tasks[task.index()].vtime;
         let slept = wakes.is_some();
+        let handed = !pinned
+            && wakes == Some(Decided::Sync)
+            && self.call(host, 0, |core| core.hand(from, llc, name(task)));
         let (vtime, early) = self.call(host, 0, |core| {
             let due = core.vtime_enter(vtime, llc);
-            let early = if slept { core.vtime_early(due, llc) } else { 0 };
+            let early = match slept && !handed {
+                true => core.vtime_early(due, llc),
+                false => 0,
+            };
             (core.vtime_before(due, early), early as u8)
         });
         self.seq += 1;
@@ -376,11 +377,8 @@ impl Usher {
             }
             return;
         }
-        let by = host.this_cpu();
-        let handed = wakes == Some(Decided::Sync)
-            && self.call(host, 0, |core| core.hand(from, llc, name(task)));
         self.tasks[task.index()].place = match handed {
-            true => Place::Handed { to: by, early },
+            true => Place::Handed(host.this_cpu()),
             false => Place::Llc { llc, early },
         };
         if slept {
@@ -478,7 +476,7 @@ impl Usher {
         }
         let (&(first, _), &before) = self.llc[llc.index()].tasks.first_key_value()?;
         let promised = match self.tasks[before.index()].place {
-            Place::Handed { to, .. } => {
+            Place::Handed(to) => {
                 let to = self.cid(to);
                 self.call(host, 0, |core| core.promised(to, name(before)))
             }
@@ -493,7 +491,7 @@ impl Usher {
     fn waits_in(&self, place: Place) -> Option<Llc> {
         match place {
             Place::Llc { llc, .. } => Some(llc),
-            Place::Handed { to, .. } => Some(self.at[to.index()].llc),
+            Place::Handed(to) => Some(self.at[to.index()].llc),
             _ => None,
         }
     }
@@ -823,7 +821,7 @@ impl Policy for Usher {
                 let cpu = self.cpus[cid.index()];
                 self.at[cpu.index()].own.remove(&key);
             }
-            place @ (Place::Llc { .. } | Place::Handed { .. }) => {
+            place @ (Place::Llc { .. } | Place::Handed(_)) => {
                 let llc = self.waits_in(place).expect("an LLC's queue");
                 let taken = host.lock(self.llc[llc.index()].line);
                 self.llc[llc.index()].tasks.remove(&key);

@@ -48,7 +48,7 @@ impl Usher {
         }
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         let first = self.llc[llc.index()].tasks.first_key_value();
-        let first = first.map(|(_, &first)| first).map(|first| self.due(first));
+        let first = first.map(|(&(first, _), _)| first);
         let joins = self.call(host, CALLBACK_NS, |core| core.vtime_enter(vtime, llc));
         let gives = |core: &mut Core| {
             core.enough(cid, request.demand)
