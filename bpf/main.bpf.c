@@ -459,11 +459,11 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
 	struct usher_turn turn = { .vtime = due_of(u, p), .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 
-	/* What its slice said of it while it waited is over. */
-	if (early_of(u, p))
+	/* How early it joined is over, and its slice no longer says so. */
+	if (turn.vtime != p->scx.dsq_vtime) {
 		scx_bpf_task_set_dsq_vtime(p, turn.vtime);
-	if (p->scx.slice > u->slice_ns && p->scx.slice <= u->slice_ns + (USHER_EARLY_MOST + 1) * USHER_EARLY_NS)
 		scx_bpf_task_set_slice(p, u->slice_ns);
+	}
 	if (!known_cpu(u, cpu))
 		return;
 	note_wait(me, p);

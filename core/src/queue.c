@@ -117,9 +117,9 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 }
 
 /*
- * How early a task that slept joins the queue of llc, in parts of a slice: before those that were put back at the end of theirs, by as much
- * as sleeping can earn there. At v it would join otherwise, and from there it is charged, so it gains no share. Not one that is ahead
- * of the clock by more than a lead: that has had its turn for now.
+ * How early a task that slept joins the queue of llc, in parts of a slice: before those that were put back at the end of
+ * theirs, by as much as sleeping can earn there. At v it would join otherwise, and from there it is charged, so it gains no
+ * share. Not one that is ahead of the clock by more than a lead: that has had its turn for now.
  */
 USHER_FN u32 usher_vtime_early(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
@@ -233,7 +233,7 @@ USHER_INLINE bool usher_turn_due(struct usher USHER_MEM *u, u32 cid, u64 weight,
 	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
 }
 
-/* Whether the turn on cid ends for a task that slept and waits there, early. */
+/* Whether the turn on cid ends for a task that slept and joined so early, unless it was cut just now and ends anyhow. */
 USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct usher_turn *wants, u32 early)
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
@@ -250,10 +250,11 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 /*
  * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice. That
  * on q->from, where it would run; or else, where as many wait as the LLC has CPUs, that on the next of them, if q lets it go there: of
- * several that wake on one CPU at once the first begins its turn there (or will: that turn has been cut), and the others would wait
- * for it beside one that has lasted. A turn ends where at its end the task would go first, unless it has only begun, lest CPUs do nothing but switch, and
- * never for a task of less weight. The task is charged from wants->vtime, and waits so much earlier. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not
- * be, or one is not that should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
+ * several that wake on one CPU at once the first begins its turn there, or will once the turn that was cut has ended, and the
+ * others would wait for it beside one that has lasted. A turn ends where at its end the task would go first, unless it has only begun,
+ * lest CPUs do nothing but switch, and never for a task of less weight. The task is charged from wants->vtime, and waits so much
+ * earlier. What is read may be of two turns, and a CPU may be between two: then a turn is cut that need not be, or one is not that
+ * should, and the task waits for the end of a slice. Returns the CPU, or USHER_NONE_IDLE.
  */
 USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants, u32 early)
 {

@@ -350,20 +350,23 @@ impl Usher {
         let handed = !pinned
             && wakes == Some(Decided::Sync)
             && self.call(host, 0, |core| core.hand(from, llc, name(task)));
-        let (vtime, early) = self.call(host, 0, |core| {
+        let (due, early, vtime) = self.call(host, 0, |core| {
             let due = core.vtime_enter(vtime, llc);
             let early = match slept && !handed {
                 true => core.vtime_early(due, llc),
                 false => 0,
             };
-            (core.vtime_before(due, early), early as u8)
+            (due, early, core.vtime_before(due, early))
         });
         self.seq += 1;
         let key = (vtime, self.seq);
         self.tasks[task.index()].vtime = vtime;
         self.tasks[task.index()].seq = self.seq;
         if pinned {
-            self.tasks[task.index()].place = Place::Own { cid, early };
+            self.tasks[task.index()].place = Place::Own {
+                cid,
+                early: early as u8,
+            };
             let at = &mut self.at[cpu.index()];
             insert(host, &mut at.own, at.own_line, key, task);
             if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
@@ -373,13 +376,16 @@ impl Usher {
                     here: true,
                     ..Query::any(cid, from)
                 };
-                self.cut(host, task, &here);
+                self.cut(host, task, &here, due, early);
             }
             return;
         }
         self.tasks[task.index()].place = match handed {
             true => Place::Handed(host.this_cpu()),
-            false => Place::Llc { llc, early },
+            false => Place::Llc {
+                llc,
+                early: early as u8,
+            },
         };
         if slept {
             self.call(host, 0, |core| core.vtime_slept(vtime, llc));
@@ -398,7 +404,7 @@ impl Usher {
             core.look(&query)
         });
         if slept && idle.is_none() {
-            self.cut(host, task, &query);
+            self.cut(host, task, &query, due, early);
         }
         self.tasks[task.index()].allowed = allowed;
         self.send(host, idle);
@@ -406,20 +412,17 @@ impl Usher {
     }
 
     /// A task that woke waits for `query.from`: the turn of who runs there ends, or beside it, if it has lasted.
-    fn cut(&mut self, host: &mut Host, task: TaskId, query: &Query) {
+    fn cut(&mut self, host: &mut Host, task: TaskId, query: &Query, due: Vtime, early: u32) {
         if !self.settings.cpupri || matches!(host.task(task).class(), Class::Batch { .. }) {
             return;
         }
-        let Known { vtime, place, .. } = self.tasks[task.index()];
-        let (early, now, weight) = (place.early(), host.now(), scx_weight(host, task));
-        let cut = self.call(host, 0, |core| {
-            let due = core.vtime_after(vtime, early);
-            core.turn_cut(query, due, early, now, weight)
-        });
+        let (now, weight) = (host.now(), scx_weight(host, task));
+        let cut = |core: &mut Core| core.turn_cut(query, due, early, now, weight);
+        let cut = self.call(host, 0, cut);
         self.send(host, cut);
     }
 
-    /// A task leaves the queue that it waits in: from where it is charged.
+    /// From where a task is charged, whether or not it waits.
     fn due(&mut self, task: TaskId) -> Vtime {
         let Known { vtime, place, .. } = self.tasks[task.index()];
         let core = self.core.as_mut().expect("attached");
