@@ -23,10 +23,16 @@ struct {
 
 _Static_assert(!(USHER_EARLY_NS & (USHER_EARLY_NS - 1)), "one bit");
 
+/* Whether the task that runs here wakes p, which finds nobody idle, and said that it is about to sleep. */
+static __always_inline bool woken_last(struct task_struct *p, u32 self, u64 enq_flags)
+{
+	return enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid;
+}
+
 /* Whether p, which wakes and is to wait in the queue of llc, is handed to self, by its waker there, which is about to sleep. */
 static __always_inline bool hand(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
 {
-	return enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid && usher_hand(u, self, llc, p->pid);
+	return woken_last(p, self, enq_flags) && usher_hand(u, self, llc, p->pid);
 }
 
 /* How early a task that is charged from due joins a queue: one that slept, and is handed to nobody. */

@@ -180,6 +180,8 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
 		settle(u, h, u->cids[d.cid].llc);
 	rescue(u, self);
+	if (r.wake == USHER_WAKE_SYNC)
+		usher_pair_woke(u, self, scx_bpf_now());
 	if (d.claimed)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
 	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
@@ -284,6 +286,8 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	if (usher_look_later(u, self, llc, q.allowed) && usher_test_and_clear(u, self))
 		kick(u, self, self);
 	rescue(u, self);
+	if (woken_last(p, self, enq_flags))
+		usher_pair_woke(u, self, scx_bpf_now());
 }
 
 void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)

@@ -12,7 +12,8 @@
  * each turn and towards its end. Who gives way does not sleep, so now and then it does not give way, and is
  * watched again.
  *
- * The host keeps a struct usher_pair per task, and says who wakes whom synchronously, before it asks for a place, and who sleeps.
+ * The host keeps a struct usher_pair per task, and says who wakes whom synchronously, before it asks for a place, when it has got one and
+ * been queued, and who sleeps.
  */
 #ifndef USHER_PAIR_C
 #define USHER_PAIR_C
@@ -35,6 +36,7 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 
 	me->asked++;
 	me->asked_ns = now_ns;
+	me->woke_ns = now_ns;
 	if (asks->partner != task) {
 		asks->partner = task;
 		asks->sure = 0;
@@ -86,18 +88,36 @@ USHER_FN bool usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct u
 	return true;
 }
 
+/*
+ * The task that runs on self has asked and not given way; a callback of the wakeup ends. Where many wake at once, these take longer than
+ * the turns do. That is no part of the turn, or a crowd of pairs would never find out that it is one.
+ */
+USHER_FN void usher_pair_woke(struct usher USHER_MEM *u, u32 self, u64 now_ns)
+{
+	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+
+	if (me->asked)
+		me->woke_ns = now_ns;
+}
+
 /* Whether the task that runs on self, and sleeps now, has asked in this turn: then usher_pair_sleeps(). */
 USHER_FN bool usher_pair_asked(struct usher USHER_MEM *u, u32 self)
 {
 	return u->cpus[self].asked;
 }
 
-/* The task that runs on self sleeps, and has asked in this turn. */
+/*
+ * The task that runs on self sleeps, and has asked in this turn. A kernel queues who was woken after the last callback: that counts as
+ * taking as long again.
+ */
 USHER_FN void usher_pair_sleeps(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 now_ns)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
-	s64 before = me->asked_ns - env_read(u, &me->turn.at_ns), after = now_ns - me->asked_ns;
+	s64 before = me->asked_ns - env_read(u, &me->turn.at_ns), wake = me->woke_ns - me->asked_ns;
+	s64 after = now_ns - me->woke_ns - wake;
 
+	if (after < 0)
+		after = 0;
 	if (me->asked > 1 || before + after > (s64)(u->slice_ns / USHER_PAIR_SHORT) || after > USHER_PAIR_AFTER * before)
 		asks->sure = 0;
 	else if (asks->sure < USHER_PAIR_SURE)

@@ -280,6 +280,8 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		first = turn.vtime - usher_stream_next(s) % (8 * u->slice_ns);
 		usher_stream_note(s, usher_pair_gives_way(u, cid, &asks, &turn, draw >> 44 & 1 ? first : 0));
 	}
+	if (draw >> 62 & 1)
+		usher_pair_woke(u, cid, s->now_ns + (draw >> 45 & 0x7fff));
 	if (usher_pair_asked(u, cid))
 		usher_pair_sleeps(u, cid, &asks, s->now_ns + (draw >> 45 & 0x1ffff));
 	usher_stream_note(s, asks.sure);

@@ -249,10 +249,11 @@ struct usher_cpu {
 	u32 shorter_turn; /* counts the looks of usher_queue_shorter() */
 	u32 taken; /* the task that this CPU was preempted for has come */
 	u32 asked; /* tasks that the one that runs here woke since it began, saying that it was about to sleep, */
-	u64 asked_ns; /* ... and when it did so last */
+	u64 asked_ns; /* ... when it did so last, */
+	u64 woke_ns;  /* ... and when that had been done: usher_pair_woke() */
 	u64 reasons[USHER_NR_REASONS];
 	u64 events[USHER_NR_EVENTS];
-	u64 unused[(8 - (7 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
+	u64 unused[(8 - (8 + USHER_NR_REASONS + USHER_NR_EVENTS) % 8) % 8];
 };
 
 /* In which order tiers that are enough for a task are searched for an idle CPU. */

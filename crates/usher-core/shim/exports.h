@@ -165,6 +165,11 @@ bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, u32 prev)
 	return usher_pair_apart(u, self, prev);
 }
 
+void USHER_EXPORT(pair_woke)(struct usher *u, u32 self, u64 now_ns)
+{
+	usher_pair_woke(u, self, now_ns);
+}
+
 bool USHER_EXPORT(pair_asked)(struct usher *u, u32 self)
 {
 	return usher_pair_asked(u, self);

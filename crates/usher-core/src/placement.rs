@@ -541,6 +541,13 @@ impl Core {
         unsafe { (self.api.pair_gives_way)(self.u, cid, asks, v.0, now_ns, weight, first) }
     }
 
+    /// The task that runs on `cid` has asked and not given way; a callback of the wakeup ends.
+    pub fn pair_woke(&mut self, cid: Cid, now_ns: u64) {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.pair_woke)(self.u, cid, now_ns) }
+    }
+
     /// Whether the task that runs on `cid` has asked in this turn: then [`Core::pair_sleeps`] is called when it sleeps.
     pub fn pair_asked(&mut self, cid: Cid) -> bool {
         let cid = self.cid(cid);

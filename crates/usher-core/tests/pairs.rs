@@ -171,6 +171,27 @@ fn what_is_no_question_begins_anew() {
 }
 
 #[test]
+fn the_wakeup_is_no_part_of_the_turn() {
+    // Its callbacks take 30 us, queueing whom it wakes as long again at most, and what is left is 20 us at most.
+    for (after_ns, sure) in [(50 * US, true), (51 * US, false)] {
+        let mut asker = Asker::settled();
+        asker.begins();
+        asker.asks(10 * US, 7);
+        asker.now_ns += 30 * US;
+        asker.core.pair_woke(CID, asker.now_ns);
+        asker.sleeps(after_ns);
+        assert_eq!(asker.sure(), sure, "{after_ns} ns after its callbacks");
+    }
+    // One before the question says nothing of it.
+    let mut asker = Asker::settled();
+    asker.begins();
+    asker.core.pair_woke(CID, asker.now_ns + SLICE);
+    asker.asks(10 * US, 7);
+    asker.sleeps(21 * US);
+    assert!(!asker.sure());
+}
+
+#[test]
 fn turns_without_a_question_or_interrupted_say_nothing() {
     let mut asker = Asker::settled();
     asker.begins();

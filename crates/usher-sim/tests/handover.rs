@@ -4,10 +4,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
+use usher_sim::case::{self, Case};
+use usher_sim::params::Params;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::world::{Channel, ChannelSpec, CounterId, World};
-use usher_sim::{Nanos, Report};
+use usher_sim::{Nanos, Options, Report};
+use usher_topo::Source;
 
 /// One of a pair: reads from its partner, works, and writes to it. The first writes first.
 fn partner(first: bool, from: Channel, to: Channel, rounds: CounterId) -> TaskSpec {
@@ -181,4 +186,29 @@ fn a_timer_comes_between() {
         let late = pairs("usher", nr, true).metrics["late_ns_max"];
         assert!(late < 200e3, "{nr} pairs: up to {late} ns");
     }
+}
+
+// Goal: a crowd of pairs finds out that it is one, though waking takes longer than a turn as long as it does not know.
+// Method: tbench with four clients for each CPU, of which 112 share an LLC, after 20 ms: where the wakeup counts as part of the
+// turn, 2 % of the wakeups are answered at once, and a wakeup takes 30 us.
+#[test]
+fn a_crowd_settles() {
+    let source = Source::Machine("dgx-b200-224".into());
+    let case = Case {
+        machine: Arc::new(case::machine(&source, &Params::new()).expect("it ships")),
+        workload: "tbench".into(),
+        workload_params: Params::parse(["clients=896", "warmup=20ms", "runtime=5ms"])
+            .expect("legal pairs"),
+        policy: "usher".into(),
+        policy_params: Params::new(),
+    };
+    let options = Options {
+        checks: false,
+        ..Options::default()
+    };
+    let report = case.run(1, options, |_| true).expect("it runs");
+    let gave = report.reasons["partner"] as f64 / report.reasons.values().sum::<u64>() as f64;
+    assert!(gave > 0.8, "{gave} of the wakeups");
+    let search_ns = report.metrics["search_ns_mean"];
+    assert!(search_ns < 5e3, "{search_ns} ns for a search");
 }

@@ -864,6 +864,20 @@ pub const RULES: &[Mutant] = &[
         is: ")",
     },
     Mutant {
+        name: "pair-crowded",
+        breaks: "... however long the wakeup takes",
+        file: "pair.c",
+        was: "\t\tme->woke_ns = now_ns;\n",
+        is: "\t\t;\n",
+    },
+    Mutant {
+        name: "pair-queued",
+        breaks: "... with what comes after its callbacks",
+        file: "pair.c",
+        was: "now_ns - me->woke_ns - wake;",
+        is: "now_ns - me->woke_ns;",
+    },
+    Mutant {
         name: "pair-interrupted",
         breaks: "turns that were interrupted say nothing",
         file: "queue.c",

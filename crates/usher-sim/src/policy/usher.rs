@@ -409,6 +409,9 @@ impl Usher {
         self.tasks[task.index()].allowed = allowed;
         self.send(host, idle);
         self.rescue(host);
+        if wakes == Some(Decided::Sync) {
+            self.pair_woke(host);
+        }
     }
 
     /// A task that woke waits for `query.from`: the turn of who runs there ends, or beside it, if it has lasted.
@@ -778,6 +781,9 @@ impl Policy for Usher {
         host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
         let cpu = self.cpus[decision.cid.index()];
+        if request.wake == Wake::Sync {
+            self.pair_woke(host);
+        }
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
             self.settle(host, wake.task, Some(self.at[cpu.index()].llc));
         }

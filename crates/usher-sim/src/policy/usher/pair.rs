@@ -64,6 +64,12 @@ impl Usher {
         true
     }
 
+    /// The current task has woken another, about to sleep itself, and has not given way.
+    pub(super) fn pair_woke(&mut self, host: &mut Host) {
+        let (cid, now) = (self.cid(host.this_cpu()), host.now());
+        self.call(host, 0, |core| core.pair_woke(cid, now));
+    }
+
     /// A task stops on a CPU, to sleep.
     pub(super) fn pair_sleeps(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
         let (cid, now) = (self.cid(cpu), host.now());
