@@ -115,34 +115,41 @@ static __noinline u64 first_vtime(u32 llc)
 	return vtime;
 }
 
-/* The task that runs here wakes p, and says that it is about to sleep: whether it gives way to p, which ran last on prev. */
-static __noinline bool gives_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
+/*
+ * The task that runs here wakes p, and says that it is about to sleep: whether it gives way to p, which ran last on prev, enum
+ * usher_gives.
+ */
+static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
 {
 	struct usher_turn wants = { .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct usher_pair *asks, *answers;
 	struct usher_demand demand = {};
-	u32 llc = u->cids[self].llc;
+	u32 llc = u->cids[self].llc, gives;
 
 	if (usher_no_preempt || me->ran_before_pid != waker->pid || !in_service(u, bpf_get_smp_processor_id()))
-		return false;
+		return USHER_GIVES_NOT;
 	asks = bpf_task_storage_get(&usher_pairs, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!asks || !usher_pair_asks(u, self, asks, p->pid, wants.at_ns))
-		return false;
+		return USHER_GIVES_NOT;
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
 	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, prev))
-		return false;
+		return USHER_GIVES_NOT;
 	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
-		return false;
+		return USHER_GIVES_NOT;
 	demand_of(u, p, &demand);
 	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
-	if (!usher_enough(u, self, &demand) || !usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc)))
-		return false;
+	if (!usher_enough(u, self, &demand))
+		return USHER_GIVES_NOT;
+	gives = usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc));
+	if (gives == USHER_GIVES_NOT)
+		return gives;
 	scx_bpf_task_set_dsq_vtime(p, wants.vtime);
-	me->gives_pid = waker->pid;
-	return true;
+	if (gives == USHER_GIVES_NOW)
+		me->gives_pid = waker->pid;
+	return gives;
 }
 
 /* p, which ran on cid, sleeps: whether it has asked for its partner as it always does. */

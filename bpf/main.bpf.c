@@ -148,6 +148,21 @@ static __always_inline u32 wake_kind(u64 wake_flags)
 	return wake_flags & USHER_WF_SYNC ? USHER_WAKE_SYNC : USHER_WAKE;
 }
 
+/* The task that runs here gives way to p, which it wakes: now, or later. Where p runs. */
+static __always_inline s32 give_way(struct usher __arena *u, struct task_struct *p, const struct usher_request *r, u32 gives)
+{
+	struct usher_decision d = { .cid = r->waker };
+
+	usher_host_cpus[r->waker].sync_pid = 0;
+	if (gives == USHER_GIVES_LATER) {
+		d = usher_pair_beside(u, r);
+		rescue(u, r->waker);
+		usher_pair_woke(u, r->waker, scx_bpf_now());
+	}
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
+	return u->cids[d.cid].cpu;
+}
+
 s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct usher __arena *u = usher();
@@ -158,6 +173,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		.waker = self,
 	};
 	struct usher_hinted *h = hinted(p);
+	u32 gives = USHER_GIVES_NOT;
 	struct usher_decision d;
 
 	if (usher_idle_mode != USHER_IDLE_USHER)
@@ -170,11 +186,10 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		r.hints = h->flags;
 		r.hints = usher_hold(u, &r, &h->hold);
 	}
-	if (r.wake == USHER_WAKE_SYNC && gives_way(u, p, self, r.prev, r.hints)) {
-		usher_host_cpus[self].sync_pid = 0;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, SCX_ENQ_PREEMPT);
-		return u->cids[self].cpu;
-	}
+	if (r.wake == USHER_WAKE_SYNC)
+		gives = gives_way(u, p, self, r.prev, r.hints);
+	if (gives != USHER_GIVES_NOT)
+		return give_way(u, p, &r, gives);
 	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)

@@ -66,16 +66,17 @@ USHER_COLD bool usher_node_quiet(struct usher USHER_MEM *u, u32 index)
 }
 
 /*
- * The task that runs on r->prev shares its core. Returns the CPU to which it is to move at once, idle with its core and now claimed
- * for it, or USHER_NONE_IDLE: it stays. Where CPUs differ that is one of the same tier; who holds stays in the LLC. Of the
- * request allowed, hints and waker, the CPU that asks, matter besides.
+ * A CPU that is idle with its core, near from, and now claimed, or USHER_NONE_IDLE. Where CPUs differ that is one of the same tier; in
+ * another node only if that is quiet; who holds stays in the LLC. Of the request allowed, hints and waker, the CPU that
+ * asks, matter.
  */
-USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR)
+USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR,
+				       u32 from)
 {
-	struct usher_cid USHER_MEM *c = &u->cids[r->prev];
+	struct usher_cid USHER_MEM *c = &u->cids[from];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
 	struct usher_search s = {
-		.q = { .allowed = r->allowed, .flags = USHER_IDLE_CORE, .from = r->prev, .self = r->waker },
+		.q = { .allowed = r->allowed, .flags = USHER_IDLE_CORE, .from = from, .self = r->waker },
 		.core = 1,
 	};
 	s32 cid;
@@ -90,6 +91,14 @@ USHER_UNIT_COLD s32 usher_uncrowd(struct usher USHER_MEM *u USHER_UNIT_MEM, cons
 		for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
 			if (i == 0 || usher_node_quiet(u, order[i]))
 				cid = usher_search_node(u, &s, order[i]);
+	return cid;
+}
+
+/* The task that runs on r->prev shares its core. Returns the CPU to which it is to move at once, as above; or it stays. */
+USHER_FN s32 usher_uncrowd(struct usher USHER_MEM *u, const struct usher_request *r)
+{
+	s32 cid = usher_search_quiet(u, r, r->prev);
+
 	if (cid >= 0)
 		u->cpus[r->waker].reasons[USHER_CROWDED]++;
 	return cid;

@@ -9,8 +9,8 @@
  *
  * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
  * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
- * each turn and towards its end. Who gives way does not sleep, so now and then it does not give way, and is
- * watched again.
+ * each turn and towards its end. Who gives way does not sleep, so now and then it does not give way until it does, and is
+ * watched again. Then the two may go apart, if a whole core idles.
  *
  * The host keeps a struct usher_pair per task, and says who wakes whom synchronously, before it asks for a place, when it has got one and
  * been queued, and who sleeps.
@@ -20,10 +20,11 @@
 
 #include "../include/usher/usher.h"
 #include "queue.c"
+#include "crowd.c"
 
 #define USHER_PAIR_SURE 4    /* turns in a row that ended so, from which on a task gives way */
 #define USHER_PAIR_WATCH 16  /* of so many times it gives way all but once */
-#define USHER_PAIR_SHORT 16  /* a turn that counts lasts at most this part of a slice, */
+#define USHER_PAIR_SHORT 8   /* a turn that counts lasts at most this part of a slice, */
 #define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it */
 
 /*
@@ -41,7 +42,7 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 		asks->partner = task;
 		asks->sure = 0;
 	}
-	return asks->sure >= USHER_PAIR_SURE && asks->sure < USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;
+	return asks->sure >= USHER_PAIR_SURE;
 }
 
 /*
@@ -65,27 +66,44 @@ USHER_FN bool usher_pair_answers(const struct usher_pair *p, u64 task)
 }
 
 /*
- * Whether the task that runs on self, which asks, gives way to its partner. That one would join the queue of their LLC at
- * wants->vtime. If somebody waits there, at first (0: nobody), neither may be so far ahead that its turn would end.
+ * Whether the task that runs on self, which asks, gives way to its partner: enum usher_gives. That one would join the queue of their LLC
+ * at wants->vtime. If somebody waits there, at first (0: nobody), neither may be so far ahead that its turn would end.
  */
-USHER_FN bool usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_turn *wants,
+USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_turn *wants,
 				   u64 first)
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[self].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
 
 	if (!weight || wants->weight < weight)
-		return false;
+		return USHER_GIVES_NOT;
 	if (first) {
 		if (usher_turn_due(u, self, weight, ran_ns, first))
-			return false;
+			return USHER_GIVES_NOT;
 		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))
-			return false;
+			return USHER_GIVES_NOT;
 	}
+	if (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1)
+		return USHER_GIVES_LATER;
 	asks->sure++;
 	u->cpus[self].asked = 0;
 	u->cpus[self].reasons[USHER_PARTNER]++;
-	return true;
+	return USHER_GIVES_NOW;
+}
+
+/*
+ * The task that runs on r->waker gives way to its partner later: where that one runs. A core that idles, as for who shares one
+ * (usher_search_quiet()), or the waker's CPU, unclaimed: it waits there, behind.
+ */
+USHER_INLINE struct usher_decision usher_pair_beside(struct usher USHER_MEM *u, const struct usher_request *r)
+{
+	s32 cid = usher_search_quiet(u, r, r->waker);
+	struct usher_decision d = cid < 0 ? usher_decide(r->waker, USHER_PARTNER, false) :
+					    usher_decide(cid, usher_reason_core(&u->cids[r->waker], &u->cids[cid]), true);
+
+	d.poke = u->cpus[r->waker].poke;
+	u->cpus[r->waker].reasons[d.reason]++;
+	return d;
 }
 
 /*

@@ -261,7 +261,10 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 {
 	struct usher_pair asks = { .partner = s->pair.partner, .sure = s->pair.sure };
 	struct usher_turn turn = { .vtime = s->vtime, .at_ns = s->now_ns };
+	struct usher_request r = { .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s), first;
+	struct usher_decision d;
+	u32 gives = USHER_GIVES_NOT;
 	bool sure;
 
 	turn.weight = 1 + (draw & 127);
@@ -278,7 +281,15 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);
 		turn.weight = draw >> 37 & 127;
 		first = turn.vtime - usher_stream_next(s) % (8 * u->slice_ns);
-		usher_stream_note(s, usher_pair_gives_way(u, cid, &asks, &turn, draw >> 44 & 1 ? first : 0));
+		gives = usher_pair_gives_way(u, cid, &asks, &turn, draw >> 44 & 1 ? first : 0);
+		usher_stream_note(s, gives);
+	}
+	if (gives == USHER_GIVES_LATER) {
+		r.hints = draw >> 45 & USHER_WAKE_HOLD;
+		d = usher_pair_beside(u, &r);
+		usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
+		if (d.claimed)
+			usher_idle_exit(u, d.cid);
 	}
 	if (draw >> 62 & 1)
 		usher_pair_woke(u, cid, s->now_ns + (draw >> 45 & 0x7fff));

@@ -58,6 +58,13 @@ struct usher_pair {
 	u64 sure;    /* turns in a row that ended so; and times that it gave way since it was watched */
 };
 
+/* Whether a task that wakes its partner gives way to it. */
+enum usher_gives {
+	USHER_GIVES_NOT,
+	USHER_GIVES_NOW,
+	USHER_GIVES_LATER, /* when it sleeps, since it is watched: usher_pair_beside() */
+};
+
 /* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */
 enum usher_error {
 	USHER_NONE_IDLE = -1, /* nobody idle in reach [EBUSY] */
@@ -99,7 +106,7 @@ enum usher_reason {
 	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
 	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), a much shorter queue, or where allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
-	USHER_PARTNER,		/* the waker's, which gives way: see pair.c */
+	USHER_PARTNER,		/* the waker's, which gives way now or later: see pair.c */
 	USHER_NR_REASONS,
 };
 

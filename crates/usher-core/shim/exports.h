@@ -154,10 +154,15 @@ bool USHER_EXPORT(pair_asks)(struct usher *u, u32 self, struct usher_pair *asks,
 	return usher_pair_asks(u, self, asks, task, now_ns);
 }
 
-bool USHER_EXPORT(pair_gives_way)(struct usher *u, u32 self, struct usher_pair *asks, u64 v, u64 now_ns, u32 weight,
+u32 USHER_EXPORT(pair_gives_way)(struct usher *u, u32 self, struct usher_pair *asks, u64 v, u64 now_ns, u32 weight,
 				  u64 first)
 {
 	return usher_pair_gives_way(u, self, asks, &(struct usher_turn){ v, now_ns, weight }, first);
+}
+
+struct usher_decision USHER_EXPORT(pair_beside)(struct usher *u, const struct usher_request *r)
+{
+	return usher_pair_beside(u, r);
 }
 
 bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, u32 prev)

@@ -91,6 +91,18 @@ named! {
 }
 
 named! {
+    /// Whether a task that wakes its partner gives way to it.
+    Gives {
+        /// It wakes that one as any other.
+        Not = "not",
+        /// At once: that one runs, and it waits behind.
+        Now = "now",
+        /// When it sleeps, for it is watched: [`crate::Core::pair_beside`].
+        Later = "later",
+    }
+}
+
+named! {
     /// What kind of wakeup asks for a placement.
     Wake {
         /// A sleeping task wakes.
@@ -157,7 +169,8 @@ named! {
         QueuedElsewhere = "queued-elsewhere",
         /// No CPU of the machine is allowed.
         Nowhere = "nowhere",
-        /// The waker's CPU: of two tasks that always wake each other one gives way to the other.
+        /// The waker's CPU: of two tasks that always wake each other one gives way to the other, now or when it
+        /// sleeps.
         Partner = "partner",
     }
 }
@@ -300,6 +313,7 @@ mod tests {
         );
         assert_eq!(enumerators("class", "USHER_"), names(Class::ALL));
         assert_eq!(enumerators("tier_order", "USHER_"), names(TierOrder::ALL));
+        assert_eq!(enumerators("gives", "USHER_GIVES_"), names(Gives::ALL));
         let wakes = enumerators("wake", "USHER_WAKE");
         assert_eq!(wakes, ["", "-sync", "-fork"]);
         assert_eq!(names(Wake::ALL), ["wake", "sync", "fork"]);

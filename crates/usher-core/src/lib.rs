@@ -53,7 +53,9 @@ pub const MAX_CIDS: usize = 4096;
 /// So many tasks of a queue are looked at for one that a weak CPU is enough for: [`Core::take_instead`].
 pub const FIT_LOOK: usize = 4;
 
-pub use kinds::{Class, Event, Granularity, PickError, Reason, TierOrder, UnknownName, Wake};
+pub use kinds::{
+    Class, Event, Gives, Granularity, PickError, Reason, TierOrder, UnknownName, Wake,
+};
 pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign, Library};

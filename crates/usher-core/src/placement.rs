@@ -9,7 +9,7 @@ use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 
 use crate::block::Block;
 use crate::ffi;
-use crate::kinds::PickError;
+use crate::kinds::{Gives, PickError};
 use crate::request::{Decision, Hold, Pair, Query, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
@@ -535,10 +535,20 @@ impl Core {
         now_ns: u64,
         weight: u32,
         first: Option<Vtime>,
-    ) -> bool {
+    ) -> Gives {
         let (cid, first) = (self.cid(cid), first.map_or(0, |first| first.0));
+        let gives = &self.api.pair_gives_way;
         // SAFETY: as in pair_asks().
-        unsafe { (self.api.pair_gives_way)(self.u, cid, asks, v.0, now_ns, weight, first) }
+        let gives = unsafe { gives(self.u, cid, asks, v.0, now_ns, weight, first) };
+        Gives::from_index(gives as usize).expect("an enum usher_gives")
+    }
+
+    /// The task that runs on `request.waker` gives way to its partner later: that one runs on a core that idles, or waits behind its
+    /// waker, and is claimed no CPU. `request.prev` does not matter.
+    pub fn pair_beside(&mut self, request: &Request) -> Decision {
+        let request = self.request(request);
+        // SAFETY: as in pair_asks(); the set lives as long as the request.
+        Decision::from_c(unsafe { (self.api.pair_beside)(self.u, &request) })
     }
 
     /// The task that runs on `cid` has asked and not given way; a callback of the wakeup ends.

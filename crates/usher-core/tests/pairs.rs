@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{Core, Pair, Reason, Vtime, DEFAULT_SLICE_NS};
+use usher_core::{Core, Gives, Pair, Reason, Vtime, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Llc, Topology};
 
 const CID: Cid = Cid(1);
@@ -90,24 +90,24 @@ impl Asker {
         weight: u32,
         partner_ns: u64,
         first_ns: Option<u64>,
-    ) -> bool {
+    ) -> Gives {
         self.begins();
         let sure = self.asks(ran_ns, 7);
         let clock = self.core.vtime_at(Vtime::default(), Llc(0));
         let behind = |ns: u64| Vtime(clock.0 - ns);
         let (now_ns, first) = (self.now_ns, first_ns.map(behind));
         let before = self.core.statistics()[Reason::Partner];
-        let gives = sure
-            && (self.core).pair_gives_way(
-                CID,
-                &mut self.pair,
-                behind(partner_ns),
-                now_ns,
-                weight,
-                first,
-            );
+        assert!(sure);
+        let gives = (self.core).pair_gives_way(
+            CID,
+            &mut self.pair,
+            behind(partner_ns),
+            now_ns,
+            weight,
+            first,
+        );
         let counted = self.core.statistics()[Reason::Partner] - before;
-        assert_eq!(counted, u64::from(gives));
+        assert_eq!(counted, u64::from(gives == Gives::Now));
         gives
     }
 }
@@ -133,7 +133,7 @@ fn what_is_no_question_begins_anew() {
             asker.sleeps(5 * US);
         }),
         ("a long turn", |asker| {
-            asker.asks(SLICE / 16 - 5 * US, 7);
+            asker.asks(SLICE / 8 - 5 * US, 7);
             asker.sleeps(6 * US);
         }),
         ("a question at the beginning", |asker| {
@@ -161,7 +161,7 @@ fn what_is_no_question_begins_anew() {
     // The longest turn that counts, and the longest time after the question.
     let mut asker = Asker::settled();
     asker.begins();
-    asker.asks(SLICE / 16 - 5 * US, 7);
+    asker.asks(SLICE / 8 - 5 * US, 7);
     asker.sleeps(5 * US);
     assert!(asker.sure());
     asker.begins();
@@ -209,39 +209,40 @@ fn now_and_then_it_is_watched() {
     let mut asker = Asker::settled();
     for _ in 0..3 {
         for _ in 1..WATCH {
-            assert!(asker.gives_way(10 * US, 100, 0, None));
+            assert_eq!(asker.gives_way(10 * US, 100, 0, None), Gives::Now);
             assert!(!asker.core.pair_asked(CID), "it does not sleep");
         }
-        assert!(!asker.gives_way(10 * US, 100, 0, None));
+        assert_eq!(asker.gives_way(10 * US, 100, 0, None), Gives::Later);
         asker.sleeps(5 * US);
     }
     // It has changed its ways since.
     for _ in 1..WATCH {
-        assert!(asker.gives_way(10 * US, 100, 0, None));
+        assert_eq!(asker.gives_way(10 * US, 100, 0, None), Gives::Now);
     }
-    asker.gives_way(10 * US, 100, 0, None);
+    assert_eq!(asker.gives_way(10 * US, 100, 0, None), Gives::Later);
     asker.sleeps(100 * US);
     assert!(!asker.sure() && !asker.turn());
 }
 
 #[test]
 fn nobody_gives_way_to_a_lighter_one() {
-    assert!(!Asker::settled().gives_way(10 * US, 99, 0, None));
-    assert!(Asker::settled().gives_way(10 * US, 1000, 0, None));
+    let gives = |weight| Asker::settled().gives_way(10 * US, weight, 0, None);
+    assert_eq!(gives(99), Gives::Not);
+    assert_eq!(gives(1000), Gives::Now);
     // Nobody has begun to run on a CPU that has just come.
     let mut asker = Asker::new();
     let v = asker.core.vtime_at(Vtime::default(), Llc(0));
-    assert!(!(asker.core).pair_gives_way(CID, &mut asker.pair, v, 0, 100, None));
+    let gives = (asker.core).pair_gives_way(CID, &mut asker.pair, v, 0, 100, None);
+    assert_eq!(gives, Gives::Not);
 }
 
 #[test]
 fn who_waits_is_not_passed_over_for_long() {
     let step = 4096; // of virtual time, which names its LLC in the low bits
-    let gives =
-        |partner_ns, first_ns| Asker::settled().gives_way(10 * US, 100, partner_ns, Some(first_ns));
+    let gives = |first_ns| Asker::settled().gives_way(10 * US, 100, 2 * SLICE, Some(first_ns));
     // The asker, at the clock, would go on until it leads by two slices.
-    assert!(gives(2 * SLICE, 2 * SLICE - 10 * US - step));
-    assert!(!gives(2 * SLICE, 2 * SLICE));
+    assert_eq!(gives(2 * SLICE - 10 * US - step), Gives::Now);
+    assert_eq!(gives(2 * SLICE), Gives::Not);
     // Who is handed a CPU may come four slices after the first: here the first is ahead of the clock.
     let mut asker = Asker::settled();
     asker.begins();
@@ -252,8 +253,8 @@ fn who_waits_is_not_passed_over_for_long() {
         let v = Vtime(clock + ahead);
         (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, Some(first))
     };
-    assert!(gives(4 * SLICE - step));
-    assert!(!gives(4 * SLICE + step));
+    assert_eq!(gives(4 * SLICE - step), Gives::Now);
+    assert_eq!(gives(4 * SLICE + step), Gives::Not);
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn a_timer_comes_between() {
 
 // Goal: a crowd of pairs finds out that it is one, though waking takes longer than a turn as long as it does not know.
 // Method: tbench with four clients for each CPU, of which 112 share an LLC, after 20 ms: where the wakeup counts as part of the
-// turn, 2 % of the wakeups are answered at once, and a wakeup takes 30 us.
+// turn, 2 % of the wakeups are among partners that keep their CPU, and one takes 30 us.
 #[test]
 fn a_crowd_settles() {
     let source = Source::Machine("dgx-b200-224".into());
@@ -208,7 +208,5 @@ fn a_crowd_settles() {
     };
     let report = case.run(1, options, |_| true).expect("it runs");
     let gave = report.reasons["partner"] as f64 / report.reasons.values().sum::<u64>() as f64;
-    assert!(gave > 0.8, "{gave} of the wakeups");
-    let search_ns = report.metrics["search_ns_mean"];
-    assert!(search_ns < 5e3, "{search_ns} ns for a search");
+    assert!(gave > 0.9, "{gave} of the wakeups");
 }

@@ -832,15 +832,15 @@ pub const RULES: &[Mutant] = &[
         name: "pair-at-once",
         breaks: "... for some turns in a row",
         file: "pair.c",
-        was: "asks->sure >= USHER_PAIR_SURE && asks->sure < ",
-        is: "asks->sure < ",
+        was: "return asks->sure >= USHER_PAIR_SURE;",
+        is: "return true;",
     },
     Mutant {
         name: "pair-unwatched",
         breaks: "... and is watched now and then",
         file: "pair.c",
-        was: " && asks->sure < USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;",
-        is: ";",
+        was: "\tif (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1)\n",
+        is: "\tif (0)\n",
     },
     Mutant {
         name: "pair-many",
@@ -890,6 +890,13 @@ pub const RULES: &[Mutant] = &[
         file: "pair.c",
         was: "\tu->cpus[self].asked = 0;\n",
         is: "",
+    },
+    Mutant {
+        name: "pair-beside",
+        breaks: "the partner of who is watched stays near its waker",
+        file: "pair.c",
+        was: "usher_search_quiet(u, r, r->waker)",
+        is: "usher_search_quiet(u, r, r->prev)",
     },
     Mutant {
         name: "pair-lighter",

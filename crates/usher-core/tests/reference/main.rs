@@ -41,8 +41,7 @@ fn check(granularity: Granularity) {
     // The comparison means nothing for what never came up.
     assert!(seen.ops >= 330_000, "{} operations", seen.ops);
     assert_eq!(seen.largest, 4096);
-    // Pairs have tests of their own.
-    for &reason in Reason::ALL.iter().filter(|&&r| r != Reason::Partner) {
+    for &reason in Reason::ALL {
         let count = seen.reasons[reason.index()];
         assert!(count >= 200, "{reason} was given only {count} times");
     }

@@ -650,7 +650,35 @@ impl<'a> Pair<'a> {
         let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request));
         self.reasons[Reason::Crowded.index()] += u64::from(found.is_some());
         same("a bound was met", gave_up, false)?;
-        self.accept_found(found, false, &answers)
+        self.accept_found(found, false, &answers)?;
+
+        // Where the partner runs of one that gives way to it later: as if that one shared its core.
+        let answers = self.plain.uncrowd(by, wanted, hints);
+        let request = Request {
+            prev: Cid(cid),
+            waker: Cid(by),
+            ..request
+        };
+        let (beside, gave_up) = self.bounded(by, |core| core.pair_beside(&request));
+        self.reasons[beside.reason.index()] += 1;
+        same("a bound was met", gave_up, false)?;
+        same("poke", beside.poke, self.plain.poke.contains(&by))?;
+        let place = |cid: Cid| {
+            let tables = &self.machine.tables;
+            (tables.llc[cid.0 as usize], tables.node[cid.0 as usize])
+        };
+        let ((llc, node), (own_llc, own_node)) = (place(beside.cid), place(Cid(by)));
+        let reason = match beside.claimed {
+            false => Reason::Partner,
+            true if llc == own_llc => Reason::LlcCore,
+            true if node == own_node => Reason::NodeCore,
+            true => Reason::RemoteCore,
+        };
+        same("reason", beside.reason, reason)?;
+        if !beside.claimed {
+            same("behind its waker", beside.cid, Cid(by))?;
+        }
+        self.accept_found(beside.claimed.then_some(beside.cid), false, &answers)
     }
 
     fn place(&mut self, request: Request, wanted: &Wanted) -> Checked {

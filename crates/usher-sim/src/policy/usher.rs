@@ -101,8 +101,10 @@ enum Decided {
     Claimed(Cpu),
     /// None, and the waker said that it is about to sleep.
     Sync,
-    /// Its waker's, which gives way to it.
+    /// Its waker's, which gives way to it,
     InTurn(Cpu),
+    /// ... or will when it sleeps.
+    Behind(Cpu),
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -769,12 +771,11 @@ impl Policy for Usher {
             request.hints = self.call(host, 0, |core| core.hold(&request, &mut hold));
             self.holds[wake.task.index()] = hold;
         }
-        if request.wake == Wake::Sync && self.gives_way(host, &request, wake.task) {
-            self.tasks[wake.task.index()].allowed = allowed;
-            return Placement {
-                cpu: host.this_cpu(),
-                reason: Reason::Partner.index() as u16,
-            };
+        if request.wake == Wake::Sync {
+            if let Some(placement) = self.gives_way(host, &request, wake.task) {
+                self.tasks[wake.task.index()].allowed = allowed;
+                return placement;
+            }
         }
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
@@ -804,6 +805,9 @@ impl Policy for Usher {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
         if decided == Decided::Claimed(cpu) {
             self.put_local(host, task, cpu);
+        } else if decided == Decided::Behind(cpu) {
+            self.tasks[task.index()].place = Place::Local(cpu);
+            self.at[cpu.index()].push(task);
         } else if decided == Decided::InTurn(cpu) {
             self.preempt(host, task, cpu);
         } else {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks that wake each other in turn: the host's part of `core/src/pair.c`, as in `bpf/hand.bpf.h`.
 
-use usher_core::{Core, Hints, Pair, Request};
+use usher_core::{Core, Gives, Hints, Pair, Reason, Request};
 
-use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS};
+use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS, PLACE_NS};
 use crate::ids::{Cpu, Id, Nanos, TaskId};
-use crate::policy::Host;
+use crate::policy::{Host, Placement};
 use crate::program::Class;
 
 /// Plain instructions of a look into a task's storage.
@@ -20,19 +20,22 @@ impl Usher {
         self.pairs[task.index()] = Pair::default();
     }
 
-    /// A task is woken by the current one, which says that it is about to sleep: whether that gives way. It then waits where it
-    /// was interrupted until the other sleeps.
-    pub(super) fn gives_way(&mut self, host: &mut Host, request: &Request, task: TaskId) -> bool {
+    /// A task is woken by the current one, which says that it is about to sleep: where that one gives way to it, at once, waiting
+    /// where it was interrupted until the other sleeps, or when it sleeps itself.
+    pub(super) fn gives_way(
+        &mut self,
+        host: &mut Host,
+        request: &Request,
+        task: TaskId,
+    ) -> Option<Placement> {
         let (by, cid, now) = (host.this_cpu(), request.waker, host.now());
-        let Some(waker) = host.curr(by).filter(|_| self.settings.cpupri) else {
-            return false;
-        };
+        let waker = host.curr(by).filter(|_| self.settings.cpupri)?;
         let mut asks = self.pairs[waker.index()];
         let sure = |core: &mut Core| core.pair_asks(cid, &mut asks, name(task), now);
         let sure = self.call(host, STORAGE_NS, sure);
         self.pairs[waker.index()] = asks;
         if !sure {
-            return false;
+            return None;
         }
         host.charge(STORAGE_NS);
         let llc = self.at[by.index()].llc;
@@ -44,24 +47,41 @@ impl Usher {
             || matches!(host.task(task).class(), Class::Batch { .. })
             || !host.task(task).may_run_on(by)
         {
-            return false;
+            return None;
         }
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         let first = self.llc[llc.index()].tasks.first_key_value();
         let first = first.map(|(&(first, _), _)| first);
         let joins = self.call(host, CALLBACK_NS, |core| core.vtime_enter(vtime, llc));
-        let gives = |core: &mut Core| {
-            core.enough(cid, request.demand)
-                && core.pair_gives_way(cid, &mut asks, joins, now, weight, first)
+        let gives = |core: &mut Core| match core.enough(cid, request.demand) {
+            true => core.pair_gives_way(cid, &mut asks, joins, now, weight, first),
+            false => Gives::Not,
         };
-        if !self.call(host, 0, gives) {
-            return false;
-        }
-        self.pairs[waker.index()] = asks;
-        self.tasks[waker.index()].place = Place::GivesWay;
+        let (mut cpu, mut reason) = (by, Reason::Partner);
+        let decided = match self.call(host, 0, gives) {
+            Gives::Not => return None,
+            Gives::Now => {
+                self.pairs[waker.index()] = asks;
+                self.tasks[waker.index()].place = Place::GivesWay;
+                Decided::InTurn(by)
+            }
+            Gives::Later => {
+                let beside = self.call(host, PLACE_NS, |core| core.pair_beside(request));
+                self.rescue(host);
+                self.pair_woke(host);
+                (cpu, reason) = (self.cpus[beside.cid.index()], beside.reason);
+                match beside.claimed {
+                    true => Decided::Claimed(cpu),
+                    false => Decided::Behind(cpu),
+                }
+            }
+        };
         self.tasks[task.index()].vtime = joins;
-        self.tasks[task.index()].decided = Decided::InTurn(by);
-        true
+        self.tasks[task.index()].decided = decided;
+        Some(Placement {
+            cpu,
+            reason: reason.index() as u16,
+        })
     }
 
     /// The current task has woken another, about to sleep itself, and has not given way.
