@@ -85,13 +85,12 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 #define USHER_EARLY_MOST ((1 + USHER_LEAD) * USHER_EARLY_PART)
 
 /*
- * How far before the clock of llc a task may join that slept: a slice and the lead of who runs, so that it comes at the end of
- * a slice. Less where many wait: most of those slept, too, and to come before them with little work each only has
- * CPUs switch.
+ * So many slices are what a task has for having slept, in the queue of llc. Less where many wait: most of those slept, too, and to come
+ * before them with little work each only has CPUs switch.
  */
-USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u32 llc)
+USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 llc)
 {
-	u64 most = (1 + USHER_LEAD) * u->slice_ns, queued = env_queued(u, llc);
+	u64 most = slices * u->slice_ns, queued = env_queued(u, llc);
 	u64 many = USHER_QUEUE_LONG * u->llcs[llc].nr_cids, crowd = USHER_QUEUE_CROWDED * u->llcs[llc].nr_cids;
 
 	if (queued <= many)
@@ -100,8 +99,10 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u32 llc)
 }
 
 /*
- * The virtual time at which a task joins the queue of llc. A task that never ran begins a slice
- * ahead: those born later come later, so that no storm of forks can hold back who waits already.
+ * The virtual time from which a task is charged that joins the queue of llc. One that slept is behind the clock by at most the
+ * lead of who runs, so that it can end a turn: with more, those that slept long and have much to do hold up one that hardly sleeps, and
+ * for which all of them may have waited. A task that never ran begins a slice ahead: those born later come later, so that
+ * no storm of forks can hold back who waits already.
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
@@ -109,7 +110,7 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 
 	if (!usher_vtime_known(u, v))
 		return usher_vtime_near(u, now, u->slice_ns, llc);
-	floor = now - usher_vtime_earned(u, llc);
+	floor = now - usher_vtime_earned(u, USHER_LEAD, llc);
 	v = usher_vtime_at(u, v, llc);
 	if ((s64)(v - floor) < 0)
 		v = (floor & ~USHER_VTIME_LLC) | llc;
@@ -118,14 +119,15 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 
 /*
  * How early a task that slept joins the queue of llc, in parts of a slice: before those that were put back at the end of
- * theirs, by as much as sleeping can earn there. At v it would join otherwise, and from there it is charged, so it gains no
- * share. Not one that is ahead of the clock by more than a lead: that has had its turn for now.
+ * theirs, by a slice and the lead of who runs at most, so that it comes at the end of a slice. At v it would join otherwise, and
+ * from there it is charged, so it gains no share. Not one that is ahead of the clock by more than a lead: that has had
+ * its turn for now.
  */
 USHER_FN u32 usher_vtime_early(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
 	if ((s64)(v - env_read(u, &u->llcs[llc].clock->now)) > (s64)(USHER_LEAD * u->slice_ns))
 		return 0;
-	return usher_vtime_earned(u, llc) * USHER_EARLY_PART / u->slice_ns;
+	return usher_vtime_earned(u, 1 + USHER_LEAD, llc) * USHER_EARLY_PART / u->slice_ns;
 }
 
 /* What early counts for in the virtual time of an LLC, whose name it leaves alone. */
@@ -304,7 +306,7 @@ USHER_FN bool usher_promised(struct usher USHER_MEM *u, u32 cid, u64 task)
 
 /*
  * Slices by which a task may come after the first of its queue and be taken before it by the CPU that it was handed to: as many as a
- * turn lasts; and if the first is promised to another CPU, which is about to take it, as many as sleeping can earn, and one.
+ * turn lasts; and if the first is promised to another CPU, which is about to take it, more than those are apart that slept.
  */
 #define USHER_HANDED_SOON 1
 #define USHER_HANDED_BESIDE (2 + USHER_LEAD)
