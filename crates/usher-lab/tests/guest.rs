@@ -130,8 +130,10 @@ allowed() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/$1/status; }
 pinned_hog() {
     taskset -c $1 sh -c 'while :; do :; done' & hogs=\"$hogs $!\"
     n=0
-    until [ \"$(allowed $!)\" = $1 ] && [ $(cut -d ' ' -f 39 /proc/$!/stat) = $1 ]; do
-        n=$((n + 1)); [ $n -lt 200 ] || { echo \"hog $! is not on CPU $1 after 20 s\"; exit 1; }
+    # There, and at work: until it is the shell, it may sleep to read it.
+    until [ \"$(allowed $!)\" = $1 ] && [ $(cut -d ' ' -f 39 /proc/$!/stat) = $1 ] &&
+            [ $(cut -d ' ' -f 2 /proc/$!/stat) = '(sh)' ] && [ $(cut -d ' ' -f 14 /proc/$!/stat) -gt 0 ]; do
+        n=$((n + 1)); [ $n -lt 200 ] || { echo \"hog $! does not work on CPU $1 after 20 s\"; exit 1; }
         sleep 0.1
     done
 }
