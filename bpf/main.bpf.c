@@ -148,16 +148,20 @@ static __always_inline u32 wake_kind(u64 wake_flags)
 	return wake_flags & USHER_WF_SYNC ? USHER_WAKE_SYNC : USHER_WAKE;
 }
 
-/* The task that runs here gives way to p, which it wakes: now, or later. Where p runs. */
-static __always_inline s32 give_way(struct usher __arena *u, struct task_struct *p, const struct usher_request *r, u32 gives)
+/* The task that runs here wakes p, and says that it is about to sleep. If it gives way to p, now or later: the CPU where p runs. */
+static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
 {
-	struct usher_decision d = { .cid = r->waker };
+	struct usher_request r = { .waker = self, .hints = hints };
+	u32 gives = gives_way(u, p, self, prev, hints);
+	struct usher_decision d = { .cid = self };
 
-	usher_host_cpus[r->waker].sync_pid = 0;
-	if (gives == USHER_GIVES_LATER) {
-		d = usher_pair_beside(u, r);
-		rescue(u, r->waker);
-		usher_pair_woke(u, r->waker, scx_bpf_now());
+	if (gives == USHER_GIVES_NOT)
+		return -1;
+	usher_host_cpus[self].sync_pid = 0;
+	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
+		d = usher_pair_beside(u, &r);
+		rescue(u, self);
+		usher_pair_woke(u, self, scx_bpf_now());
 	}
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
 	return u->cids[d.cid].cpu;
@@ -173,7 +177,6 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		.waker = self,
 	};
 	struct usher_hinted *h = hinted(p);
-	u32 gives = USHER_GIVES_NOT;
 	struct usher_decision d;
 
 	if (usher_idle_mode != USHER_IDLE_USHER)
@@ -186,10 +189,12 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		r.hints = h->flags;
 		r.hints = usher_hold(u, &r, &h->hold);
 	}
-	if (r.wake == USHER_WAKE_SYNC)
-		gives = gives_way(u, p, self, r.prev, r.hints);
-	if (gives != USHER_GIVES_NOT)
-		return give_way(u, p, &r, gives);
+	if (r.wake == USHER_WAKE_SYNC) {
+		s32 cpu = give_way(u, p, self, r.prev, r.hints);
+
+		if (cpu >= 0)
+			return cpu;
+	}
 	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
