@@ -160,7 +160,6 @@ static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u
 	usher_host_cpus[self].sync_pid = 0;
 	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
 		d = usher_pair_beside(u, &r);
-		rescue(u, self);
 		usher_pair_woke(u, self, scx_bpf_now());
 	}
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
@@ -192,8 +191,10 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	if (r.wake == USHER_WAKE_SYNC) {
 		s32 cpu = give_way(u, p, self, r.prev, r.hints);
 
-		if (cpu >= 0)
+		if (cpu >= 0) {
+			rescue(u, self);
 			return cpu;
+		}
 	}
 	demand_of(u, p, &r.demand);
 	d = usher_place(u, &r);
