@@ -152,6 +152,27 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	return gives;
 }
 
+/*
+ * As above; if it gives way to p, now or later, the CPU where p runs, else -1. The caller has asked for the allowed CPUs and found some; they
+ * are asked for again, one time in sixteen, as its request would make its frame too large for what it calls on unequal CPUs.
+ */
+static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
+{
+	struct usher_request r = { .waker = self, .hints = hints };
+	u32 gives = gives_way(u, p, self, prev, hints);
+	struct usher_decision d = { .cid = self };
+
+	if (gives == USHER_GIVES_NOT)
+		return -1;
+	usher_host_cpus[self].sync_pid = 0;
+	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
+		d = usher_pair_beside(u, &r);
+		usher_pair_woke(u, self, scx_bpf_now());
+	}
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
+	return u->cids[d.cid].cpu;
+}
+
 /* p, which ran on cid, sleeps: whether it has asked for its partner as it always does. */
 static __noinline void pair_sleeps(struct usher __arena *u, struct task_struct *p, u32 cid)
 {

@@ -148,24 +148,6 @@ static __always_inline u32 wake_kind(u64 wake_flags)
 	return wake_flags & USHER_WF_SYNC ? USHER_WAKE_SYNC : USHER_WAKE;
 }
 
-/* The task that runs here wakes p, and says that it is about to sleep. If it gives way to p, now or later: the CPU where p runs. */
-static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
-{
-	struct usher_request r = { .waker = self, .hints = hints };
-	u32 gives = gives_way(u, p, self, prev, hints);
-	struct usher_decision d = { .cid = self };
-
-	if (gives == USHER_GIVES_NOT)
-		return -1;
-	usher_host_cpus[self].sync_pid = 0;
-	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
-		d = usher_pair_beside(u, &r);
-		usher_pair_woke(u, self, scx_bpf_now());
-	}
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
-	return u->cids[d.cid].cpu;
-}
-
 s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct usher __arena *u = usher();

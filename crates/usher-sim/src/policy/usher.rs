@@ -774,6 +774,7 @@ impl Policy for Usher {
         if request.wake == Wake::Sync {
             if let Some(placement) = self.gives_way(host, &request, wake.task) {
                 self.tasks[wake.task.index()].allowed = allowed;
+                self.rescue(host);
                 return placement;
             }
         }

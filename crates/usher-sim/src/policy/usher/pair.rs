@@ -68,7 +68,6 @@ impl Usher {
             Gives::Later => {
                 let beside = self.call(host, PLACE_NS, |core| core.pair_beside(request));
                 self.pair_woke(host);
-                self.rescue(host);
                 (cpu, reason) = (self.cpus[beside.cid.index()], beside.reason);
                 match beside.claimed {
                     true => Decided::Claimed(cpu),
