@@ -18,7 +18,7 @@
  *  9. The same in the other nodes, nearest first.
  * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run. For a sync wakeup the
  *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
- *     come together. Instead of a long queue a much shorter one, whatever was hinted.
+ *     come together. Instead of a long queue a much shorter one, and for a newborn any shorter one, whatever was hinted.
  *
  * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and steps 2 and 3 take
  * CPUs that are enough; newborns have no step 2; and instead of 3 to 9 come
@@ -286,7 +286,7 @@ USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, 
 	if (r->wake == USHER_WAKE_SYNC && waker != prev && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
 	    !usher_queue_longer(u, waker, prev))
 		from = r->waker;
-	from = usher_queue_shorter(u, r->waker, from, r->allowed);
+	from = usher_queue_shorter(u, r, from);
 	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);
 }
 

@@ -104,7 +104,7 @@ enum usher_reason {
 	USHER_MISFIT,		/* a running task that its CPU is too weak for: an idle CPU that is stronger */
 	USHER_CROWDED,		/* a running task that shares its core: a whole one that idles */
 	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
-	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), a much shorter queue, or where allowed */
+	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), a shorter queue, or where allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
 	USHER_PARTNER,		/* the waker's, which gives way now or later: see pair.c */
 	USHER_NR_REASONS,

@@ -699,15 +699,15 @@ pub const RULES: &[Mutant] = &[
         name: "queue-never-shorter",
         breaks: "a task does not wait in a long queue beside a much shorter one",
         file: "queue.c",
-        was: "ours < USHER_QUEUE_LONG * own->nr_cids)",
-        is: "ours)",
+        was: "u->nr_llcs == 1 || ours < least)",
+        is: "u->nr_llcs == 1 || ours < least || r->wake != USHER_WAKE_FORK)",
     },
     Mutant {
         name: "queue-same-again",
         breaks: "other queues are looked at by turns",
         file: "queue.c",
-        was: "u->cpus[self].shorter_turn++",
-        is: "u->cpus[self].shorter_turn",
+        was: "u->cpus[r->waker].shorter_turn++",
+        is: "u->cpus[r->waker].shorter_turn",
     },
     Mutant {
         name: "queue-far-as-near",
@@ -715,6 +715,13 @@ pub const RULES: &[Mutant] = &[
         file: "queue.c",
         was: "other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;",
         is: "USHER_SHORTER_NEAR;",
+    },
+    Mutant {
+        name: "queue-newborn-stays",
+        breaks: "a newborn does not wait in a longer queue",
+        file: "queue.c",
+        was: "least = 1, quarters = USHER_SHORTER_BORN, at;",
+        is: "least = USHER_QUEUE_LONG * u->llcs[llc].nr_cids, quarters = USHER_SHORTER_NEAR, at;",
     },
     Mutant {
         name: "prev-not-kept",

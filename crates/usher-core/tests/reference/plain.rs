@@ -593,10 +593,10 @@ impl Plain<'_> {
             .allowed
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
-        let no_more_wait = !self.times_shorter(llc(from), llc(waker), 1);
+        let no_more_wait = !self.quarters_shorter(llc(from), llc(waker), 4);
         let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && no_more_wait;
         let from = if comes { waker } else { from };
-        let from = self.shorter(waker, from, wanted);
+        let from = self.shorter(wake == Wake::Fork, waker, from, wanted);
         let reason = if from == prev {
             Reason::Queued
         } else {
@@ -605,17 +605,19 @@ impl Plain<'_> {
         Answer::waits(reason, from)
     }
 
-    /// Whether the queue of `llc` is so many times shorter than the other's, for what their CPUs do.
-    fn times_shorter(&self, llc: u32, other: u32, times: u64) -> bool {
+    /// Whether the queue of `llc` is shorter than the other's by so many quarters, for what their CPUs do.
+    fn quarters_shorter(&self, llc: u32, other: u32, quarters: u64) -> bool {
         let queued = |llc: u32| self.queued[llc as usize];
-        queued(llc) * self.power(other) * times < queued(other) * self.power(llc)
+        queued(llc) * self.power(other) * quarters < queued(other) * self.power(llc) * 4
     }
 
-    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one.
-    fn shorter(&mut self, waker: u32, from: u32, wanted: &Wanted) -> u32 {
+    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one; for a newborn, whether it is
+    /// shorter by a quarter.
+    fn shorter(&mut self, born: bool, waker: u32, from: u32, wanted: &Wanted) -> u32 {
         let llcs = &self.machine.llcs;
         let own = self.machine.tables.llc[from as usize] as usize;
-        if llcs.len() == 1 || self.queued[own] < 4 * llcs[own].len() as u64 {
+        let long = if born { 1 } else { 4 * llcs[own].len() };
+        if llcs.len() == 1 || self.queued[own] < long as u64 {
             return from;
         }
         let turn = self.turns[waker as usize] as usize;
@@ -624,10 +626,13 @@ impl Plain<'_> {
         let other = others.nth(turn % (llcs.len() - 1)).expect("two LLCs");
         let may = |cid: &u32| wanted.allowed.as_ref().is_none_or(|set| set.contains(cid));
         let node = |llc: usize| self.machine.tables.node[llcs[llc].start as usize];
-        let times = if node(other) == node(own) { 4 } else { 8 };
+        let quarters = match (born, node(other) == node(own)) {
+            (true, _) => 5,
+            (false, near) => 4 * if near { 4 } else { 8 },
+        };
         let first = llcs[other].clone().find(may);
         first
-            .filter(|_| self.times_shorter(other as u32, own as u32, times))
+            .filter(|_| self.quarters_shorter(other as u32, own as u32, quarters))
             .unwrap_or(from)
     }
 }
