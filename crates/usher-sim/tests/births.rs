@@ -10,11 +10,11 @@ use usher_sim::world::World;
 use usher_sim::Report;
 
 /// A parent forks children, who compute for 20 ms each, computes itself, and waits for all of them. On two nodes with four cores
-/// of two threads, where two threads of a core do half as much each and nothing else costs anything.
-fn family(children: usize) -> Report {
+/// of so many threads, where two threads of a core do half as much each and nothing else costs anything.
+fn family(children: usize, threads: u32) -> Report {
     let mut costs = free_costs();
     costs.smt_share_permille = vec![1000, 500];
-    let machine = machine("numa:2 l3:1 core:4 pu:2", costs);
+    let machine = machine(&format!("numa:2 l3:1 core:4 pu:{threads}"), costs);
     let compute = || Act(Action::Compute(20 * MS));
     let child = |_| {
         let program = script(vec![compute()]);
@@ -32,7 +32,7 @@ fn family(children: usize) -> Report {
 // Method: a core for each, and a child more, who shares one near its parent. Catches: newborns that do so from the fifth on.
 #[test]
 fn newborns_share_cores_last() {
-    let alone = family(7);
+    let alone = family(7, 2);
     assert_near(
         "alone",
         alone.metrics["simulated_ns"],
@@ -40,6 +40,15 @@ fn newborns_share_cores_last() {
         1.0,
     );
     assert_eq!(alone.reasons["remote-core"], 4, "{:?}", alone.reasons);
-    let crowded = family(8);
+    let crowded = family(8, 2);
     assert_eq!(crowded.reasons["llc-cpu"], 1, "{:?}", crowded.reasons);
+}
+
+// Goal: where nobody idles newborns wait in both nodes alike, so that nobody has to be fetched later, when its memory would stay behind.
+// Method: 40 children for 7 idle CPUs. Catches: newborns that wait near their parent until there are four for each CPU.
+#[test]
+fn newborns_wait_in_the_shorter_queue() {
+    let report = family(40, 1);
+    let [near, far] = ["queued", "queued-elsewhere"].map(|reason| report.reasons[reason]);
+    assert!(far * 2 > near && far <= near, "{:?}", report.reasons);
 }
