@@ -286,7 +286,7 @@ USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, 
 	if (r->wake == USHER_WAKE_SYNC && waker != prev && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
 	    !usher_queue_longer(u, waker, prev))
 		from = r->waker;
-	from = usher_queue_shorter(u, r, from);
+	from = usher_queue_shorter(u, r->waker, from, r->allowed, r->wake == USHER_WAKE_FORK);
 	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);
 }
 

@@ -486,31 +486,32 @@ USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_se
 
 /*
  * In whose LLC's queue a task waits that comes while nobody is idle, if not in that of from: at the LLC whose turn it is by
- * the waker's count, if few enough wait there for what its CPUs do. A cid, or from.
+ * self's count, if few enough wait there for what its CPUs do. A cid, or from.
  *
  * For a newborn that is a queue shorter by a quarter, in any node. It leaves nothing behind; and where it is not sent at birth, a CPU of
  * a shorter queue fetches another later, whose memory stays. One that wakes waits elsewhere only where many wait for each CPU and only
  * a part of that there. Without, a crowd that sleeps where it was born wakes into one queue. Sooner than that it does harm: tasks
  * that wake each other are parted, and meet again only when nobody moves them.
  */
-USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, const struct usher_request *r, u32 from)
+USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
+				   const struct usher_set USHER_MEM *allowed, bool born)
 {
 	u32 llc = u->cids[from].llc, least = 1, quarters = USHER_SHORTER_BORN, at;
 	struct usher_llc USHER_MEM *own = &u->llcs[llc], *other;
 	u64 ours = env_queued(u, llc);
 	s32 cid;
 
-	if (r->wake != USHER_WAKE_FORK)
+	if (!born)
 		least = USHER_QUEUE_LONG * own->nr_cids;
 	if (u->nr_llcs == 1 || ours < least)
 		return from;
-	at = (llc + 1 + u->cpus[r->waker].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
+	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
 	other = &u->llcs[at];
-	if (r->wake != USHER_WAKE_FORK)
+	if (!born)
 		quarters = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
 	if (env_queued(u, at) * own->power * quarters >= ours * other->power * 4)
 		return from;
-	cid = usher_set_in_llc(u, r->allowed, at);
+	cid = usher_set_in_llc(u, allowed, at);
 	return cid < 0 ? from : (u32)cid;
 }
 

@@ -700,14 +700,14 @@ pub const RULES: &[Mutant] = &[
         breaks: "a task does not wait in a long queue beside a much shorter one",
         file: "queue.c",
         was: "u->nr_llcs == 1 || ours < least)",
-        is: "u->nr_llcs == 1 || ours < least || r->wake != USHER_WAKE_FORK)",
+        is: "u->nr_llcs == 1 || ours < least || !born)",
     },
     Mutant {
         name: "queue-same-again",
         breaks: "other queues are looked at by turns",
         file: "queue.c",
-        was: "u->cpus[r->waker].shorter_turn++",
-        is: "u->cpus[r->waker].shorter_turn",
+        was: "u->cpus[self].shorter_turn++",
+        is: "u->cpus[self].shorter_turn",
     },
     Mutant {
         name: "queue-far-as-near",

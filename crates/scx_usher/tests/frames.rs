@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The stack of the kernel's programs, counted as the verifier counts it (`check_max_stack_depth()`), so that a frame
+//! that has grown is told here and not by a kernel that refuses the scheduler.
+
+use std::collections::BTreeMap;
+
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+
+/// What all frames of a chain of calls may come to, in bytes.
+const STACK: u64 = 512;
+/// To so many bytes a frame is rounded up where programs are compiled.
+const ROUNDED: u64 = 16;
+
+const CALL: u8 = 0x85;
+const MOV: u8 = 0xbf;
+const ADD: u8 = 0x07;
+const FRAME_POINTER: u8 = 10;
+/// In place of a register, of a call: of another function of the object.
+const PSEUDO_CALL: u8 = 1;
+
+struct Insn {
+    code: u8,
+    dst: u8,
+    src: u8,
+    off: i16,
+    imm: i32,
+}
+
+impl Insn {
+    fn decode(bytes: &[u8]) -> Insn {
+        Insn {
+            code: bytes[0],
+            dst: bytes[1] & 15,
+            src: bytes[1] >> 4,
+            off: i16::from_le_bytes([bytes[2], bytes[3]]),
+            imm: i32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")),
+        }
+    }
+
+    /// The base register of a load or a store.
+    fn base(&self) -> Option<u8> {
+        match self.code & 7 {
+            1 => Some(self.src),
+            2 | 3 => Some(self.dst),
+            _ => None,
+        }
+    }
+}
+
+/// A section and an offset in it.
+type At = (usize, u64);
+
+struct Function {
+    name: String,
+    /// Bytes below the frame pointer that it uses.
+    frame: u64,
+    calls: Vec<At>,
+}
+
+/// How far below the frame pointer a function's instructions reach.
+fn frame(insns: &[Insn]) -> u64 {
+    let mut points = [false; 16]; // registers that hold the frame pointer
+    let mut lowest = 0;
+    for insn in insns {
+        if insn.base() == Some(FRAME_POINTER) {
+            lowest = lowest.min(insn.off.into());
+        }
+        if insn.code == ADD && points[usize::from(insn.dst)] {
+            lowest = lowest.min(insn.imm);
+        }
+        points[usize::from(insn.dst)] = insn.code == MOV && insn.src == FRAME_POINTER;
+    }
+    u64::from(lowest.unsigned_abs())
+}
+
+fn functions(file: &object::File) -> BTreeMap<At, Function> {
+    let mut functions = BTreeMap::new();
+    for symbol in file.symbols().filter(|s| s.kind() == SymbolKind::Text) {
+        let Some(index) = symbol.section_index() else {
+            continue;
+        };
+        let section = file.section_by_index(index).expect("a symbol's section");
+        let relocations: BTreeMap<u64, RelocationTarget> = section
+            .relocations()
+            .map(|(at, relocation)| (at, relocation.target()))
+            .collect();
+        let (from, size) = (symbol.address(), symbol.size());
+        let code = section.data().expect("code");
+        let code = &code[from as usize..(from + size) as usize];
+        let insns: Vec<Insn> = code.chunks_exact(8).map(Insn::decode).collect();
+        let calls = insns.iter().zip((from..).step_by(8));
+        let calls = calls
+            .filter(|(insn, _)| insn.code == CALL && insn.src == PSEUDO_CALL)
+            .filter_map(|(insn, at)| {
+                let beyond = 8 * (i64::from(insn.imm) + 1);
+                let Some(RelocationTarget::Symbol(target)) = relocations.get(&at) else {
+                    return Some((index.0, at.wrapping_add_signed(beyond)));
+                };
+                let target = file.symbol_by_index(*target).expect("a symbol");
+                // Else it is a function of the kernel's, whose stack is its own.
+                let index = target.section_index()?;
+                Some((index.0, target.address().wrapping_add_signed(beyond)))
+            });
+        let function = Function {
+            name: symbol.name().expect("a name").to_owned(),
+            frame: frame(&insns),
+            calls: calls.collect(),
+        };
+        functions.insert((index.0, from), function);
+    }
+    functions
+}
+
+/// The chain of calls from a function on with the most stack: that, and each function with its own.
+fn deepest(functions: &BTreeMap<At, Function>, at: At) -> (u64, Vec<(&str, u64)>) {
+    let function = functions
+        .get(&at)
+        .unwrap_or_else(|| panic!("a call goes to {at:?}, where no function is"));
+    let own = function.frame.max(1).next_multiple_of(ROUNDED);
+    let below = function.calls.iter().map(|&to| deepest(functions, to));
+    let (sum, mut chain) = below.max_by_key(|(sum, _)| *sum).unwrap_or_default();
+    chain.insert(0, (&function.name, own));
+    (own + sum, chain)
+}
+
+// Goal: the kernel's verifier finds room for every chain of calls.
+// Catches: a frame of a search that has grown, which only machines whose CPUs differ would tell, and only in a kernel.
+#[test]
+fn frames_fit() {
+    let object = include_bytes!(concat!(env!("OUT_DIR"), "/main.bpf.o"));
+    let file = object::File::parse(&object[..]).expect("an ELF file");
+    let functions = functions(&file);
+    let chains = functions.keys().map(|&at| deepest(&functions, at));
+    let (sum, chain) = chains.max_by_key(|(sum, _)| *sum).expect("functions");
+    assert!(chain.len() >= 5, "calls are not found: {chain:?}");
+    assert!(sum <= STACK, "{sum} bytes of {STACK}: {chain:?}");
+}
