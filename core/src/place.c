@@ -18,7 +18,8 @@
  *  9. The same in the other nodes, nearest first.
  * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run. For a sync wakeup the
  *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
- *     come together. Instead of a long queue a much shorter one, and for a newborn any shorter one, whatever was hinted.
+ *     come together. Instead of a long queue a much shorter one, or for a newborn one that is somewhat shorter, whatever was
+ *     hinted.
  *
  * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and steps 2 and 3 take
  * CPUs that are enough; newborns have no step 2; and instead of 3 to 9 come

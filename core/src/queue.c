@@ -35,9 +35,9 @@
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; */
 #define USHER_QUEUE_LONG 4		/* ... less than it does, and from which on a much shorter queue is looked for, */
-#define USHER_SHORTER_NEAR 16		/* ... by so many quarters in the node, */
-#define USHER_SHORTER_FAR 32		/* ... and in another; */
-#define USHER_SHORTER_BORN 5		/* by so many it has to be shorter for a newborn */
+#define USHER_SHORTER_NEAR 16		/* ... of which this one is so many quarters in the node, */
+#define USHER_SHORTER_FAR 32		/* ... and so many in another; */
+#define USHER_SHORTER_BORN 5		/* that is enough for a newborn */
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
 #define USHER_VTIME_BIRTH (1ULL << 40)	/* where clocks start, so that nothing runs below zero */
 #define USHER_VTIME_BEHIND_SLICES 16	/* how far behind its queue's clock a task may be, */
@@ -485,13 +485,13 @@ USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_se
 }
 
 /*
- * In whose LLC's queue a task waits that comes while nobody is idle, if not in that of from: at the LLC whose turn it is by
- * self's count, if few enough wait there for what its CPUs do. A cid, or from.
+ * In whose LLC's queue a task of the allowed CPUs waits that comes while nobody is idle, if not in that of from: perhaps at the LLC
+ * whose turn it is by self's count. A cid, or from.
  *
- * For a newborn that is a queue shorter by a quarter, in any node. It leaves nothing behind; and where it is not sent at birth, a CPU of
- * a shorter queue fetches another later, whose memory stays. One that wakes waits elsewhere only where many wait for each CPU and only
- * a part of that there. Without, a crowd that sleeps where it was born wakes into one queue. Sooner than that it does harm: tasks
- * that wake each other are parted, and meet again only when nobody moves them.
+ * A newborn does if from's queue is longer by a quarter for what the CPUs of each do, in any node. It leaves nothing behind; and were it
+ * not sent there at birth, a CPU from there would fetch somebody later, whose memory stays. A task that wakes waits elsewhere only if many
+ * wait at from for each CPU and only a part of that there. Without, a crowd that sleeps where it was born wakes into one queue. Sooner
+ * than that it does harm: tasks that wake each other are parted, and meet again only when nobody moves them.
  */
 USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
 				   const struct usher_set USHER_MEM *allowed, bool born)

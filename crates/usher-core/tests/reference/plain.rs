@@ -605,14 +605,14 @@ impl Plain<'_> {
         Answer::waits(reason, from)
     }
 
-    /// Whether the queue of `llc` is shorter than the other's by so many quarters, for what their CPUs do.
+    /// Whether the other's queue is more than so many quarters of that of `llc`, for what their CPUs do.
     fn quarters_shorter(&self, llc: u32, other: u32, quarters: u64) -> bool {
         let queued = |llc: u32| self.queued[llc as usize];
         queued(llc) * self.power(other) * quarters < queued(other) * self.power(llc) * 4
     }
 
-    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one; for a newborn, whether it is
-    /// shorter by a quarter.
+    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one, or, for a newborn, than any
+    /// that is longer by a quarter.
     fn shorter(&mut self, born: bool, waker: u32, from: u32, wanted: &Wanted) -> u32 {
         let llcs = &self.machine.llcs;
         let own = self.machine.tables.llc[from as usize] as usize;
