@@ -45,6 +45,11 @@ impl Insn {
             _ => None,
         }
     }
+
+    /// Whether it writes its destination: no store and no jump.
+    fn writes(&self) -> bool {
+        !matches!(self.code & 7, 2 | 3 | 5 | 6)
+    }
 }
 
 /// A section and an offset in it.
@@ -68,7 +73,9 @@ fn frame(insns: &[Insn]) -> u64 {
         if insn.code == ADD && points[usize::from(insn.dst)] {
             lowest = lowest.min(insn.imm);
         }
-        points[usize::from(insn.dst)] = insn.code == MOV && insn.src == FRAME_POINTER;
+        if insn.writes() {
+            points[usize::from(insn.dst)] = insn.code == MOV && insn.src == FRAME_POINTER;
+        }
     }
     u64::from(lowest.unsigned_abs())
 }
