@@ -11,7 +11,7 @@
  *
  *   fork-affine  the parent's LLC while it has room, then the next of the node that has
  *   fork-spread  the LLC that is the least full, the nearest of those that are nearly so
- *   wake-affine  the waker's LLC, if a core is idle there now
+ *   wake-affine  the waker's LLC, if a core is idle there now, and it has room or fewer live there than at prev
  *   wake-hold    the LLC of prev, where the wakeup's kind would have it leave
  *
  * Room is a whole idle core, and fewer inhabitants than cores. A hint that finds none lapses: the
@@ -120,15 +120,29 @@ USHER_UNIT_COLD s32 usher_hint_fork(struct usher USHER_MEM *u USHER_UNIT_MEM, st
 	return cid;
 }
 
-/* A wakeup with wake-affine by a CPU of another LLC: a core there, claimed, or USHER_NONE_IDLE. */
+/* Whether a task of the LLC from has a place in another: there is room, or fewer live there for its cores. */
+USHER_FN bool usher_has_place(struct usher USHER_MEM *u, struct usher_llc USHER_MEM *llc, struct usher_llc USHER_MEM *from)
+{
+	u64 live = env_read(u, llc->settled);
+
+	return live < llc->nr_cores || live * from->nr_cores < env_read(u, from->settled) * llc->nr_cores;
+}
+
+/*
+ * A wakeup with wake-affine, of a task of the LLC of s->q.from, by a CPU of another: a core there, claimed, or USHER_NONE_IDLE. Where it
+ * has no place it would take the core of one that sleeps, and will come back. Changes s->q.from.
+ */
 USHER_UNIT_COLD s32 usher_hint_wake(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 			       u32 waker)
 {
-	s32 cid;
+	struct usher_llc USHER_MEM *from = &u->llcs[u->cids[s->q.from].llc];
+	s32 cid = USHER_NONE_IDLE;
 
-	s->q.from = waker;
-	s->core = 1;
-	cid = usher_search_llc(u, s);
+	if (usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {
+		s->q.from = waker;
+		s->core = 1;
+		cid = usher_search_llc(u, s);
+	}
 	env_count(u, s->q.self, cid >= 0 ? USHER_EV_HINT_KEPT : USHER_EV_HINT_LAPSED);
 	return cid;
 }

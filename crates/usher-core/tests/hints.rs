@@ -115,6 +115,25 @@ fn wake_affine_follows_the_waker_while_cores_last() {
     assert_eq!(reasons[3].1, 1);
 }
 
+// Goal: wake-affine takes no core of those that live in the waker's LLC and sleep, but pulls where fewer live than at home. Method: two
+// LLCs of two idle cores each, with so many inhabitants. Catches: a crowd around its waker whose members push each other off their cores.
+#[test]
+fn wake_affine_leaves_sleepers_their_cores() {
+    for (there, home, reason) in [
+        (1, 2, Reason::HintWake),
+        (2, 2, Reason::PrevCore),
+        (3, 4, Reason::HintWake),
+        (4, 1, Reason::PrevCore),
+    ] {
+        let (mut core, _) = machine("1n2l2c1t");
+        for (llc, inhabitants) in [(Llc(0), there), (Llc(1), home)] {
+            (0..inhabitants).for_each(|_| core.settle(None, Some(llc)));
+        }
+        let decision = core.place(&request(Wake::Wake, 3, 0, Hints::WAKE_AFFINE));
+        assert_eq!(decision.reason, reason, "{there} and {home} live there");
+    }
+}
+
 // Goal: wake-hold keeps a task where it ran, where a sync wakeup would have it leave. Method: both ways.
 #[test]
 fn wake_hold_stays() {

@@ -696,6 +696,20 @@ pub const RULES: &[Mutant] = &[
         is: "\treturn env_queued(u, llc) > env_queued(u, other);",
     },
     Mutant {
+        name: "wake-affine-crowds",
+        breaks: "wake-affine leaves those that sleep their cores",
+        file: "hint.c",
+        was: "\tif (usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {\n",
+        is: "\tif (from) {\n",
+    },
+    Mutant {
+        name: "wake-affine-stays",
+        breaks: "wake-affine pulls to where fewer live",
+        file: "hint.c",
+        was: "live * from->nr_cores < env_read(u, from->settled) * llc->nr_cores;",
+        is: "from->settled == llc->settled;",
+    },
+    Mutant {
         name: "queue-never-shorter",
         breaks: "a task does not wait in a long queue beside a much shorter one",
         file: "queue.c",

@@ -362,6 +362,15 @@ impl Plain<'_> {
         (busy.max(self.settled[llc as usize] as usize), cores.len())
     }
 
+    /// Whether a task of one LLC has a place in another: more cores than inhabitants, or fewer of them for each core.
+    fn has_place(&self, llc: u32, from: u32) -> bool {
+        let [(live, cores), (ours, own_cores)] = [llc, from].map(|llc| {
+            let cores = self.cores_of(llc).len();
+            (self.settled[llc as usize] as usize, cores)
+        });
+        live < cores || live * own_cores < ours * cores
+    }
+
     fn llcs_of(&self, node: u32) -> Vec<u32> {
         let cids = &self.machine.nodes[node as usize];
         let llcs = (0..).zip(&self.machine.llcs);
@@ -445,8 +454,11 @@ impl Plain<'_> {
                 found.map(|cid| (Reason::HintFork, cid))
             }
             Wake::Wake | Wake::Sync if has(Hints::WAKE_AFFINE) && other_llc => {
-                let found = self.in_llc(waker, true, wanted);
-                found.map(|cid| (Reason::HintWake, cid))
+                let [llc, own] = [waker, from].map(|cid| tables.llc[cid as usize]);
+                let found = self
+                    .has_place(llc, own)
+                    .then(|| self.in_llc(waker, true, wanted));
+                found.flatten().map(|cid| (Reason::HintWake, cid))
             }
             _ => None,
         };
