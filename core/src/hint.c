@@ -130,15 +130,16 @@ USHER_FN bool usher_has_place(struct usher USHER_MEM *u, struct usher_llc USHER_
 
 /*
  * A wakeup with wake-affine, of a task of the LLC of s->q.from, by a CPU of another: a core there, claimed, or USHER_NONE_IDLE. Where it
- * has no place it would take the core of one that sleeps, and will come back. Changes s->q.from.
+ * has no place it would take the core of one that sleeps, and will come back. Those that spreading parted from their only partner come
+ * all the same. Changes s->q.from.
  */
 USHER_UNIT_COLD s32 usher_hint_wake(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
-			       u32 waker)
+			       u32 waker, u32 hints)
 {
 	struct usher_llc USHER_MEM *from = &u->llcs[u->cids[s->q.from].llc];
 	s32 cid = USHER_NONE_IDLE;
 
-	if (usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {
+	if (hints & USHER_FORK_SPREAD || usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {
 		s->q.from = waker;
 		s->core = 1;
 		cid = usher_search_llc(u, s);

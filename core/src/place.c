@@ -263,7 +263,7 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 	if (r->hints & USHER_WAKE_AFFINE && waker->llc != prev->llc) {
 		*reason = USHER_HINT_WAKE;
 		s->q.from = from;
-		cid = usher_hint_wake(u, s, r->waker);
+		cid = usher_hint_wake(u, s, r->waker, r->hints);
 		if (cid >= 0)
 			return cid;
 	}

@@ -699,8 +699,15 @@ pub const RULES: &[Mutant] = &[
         name: "wake-affine-crowds",
         breaks: "wake-affine leaves those that sleep their cores",
         file: "hint.c",
-        was: "\tif (usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {\n",
+        was: "\tif (hints & USHER_FORK_SPREAD || usher_has_place(u, &u->llcs[u->cids[waker].llc], from)) {\n",
         is: "\tif (from) {\n",
+    },
+    Mutant {
+        name: "spread-stay-apart",
+        breaks: "two that fork-spread parted come together where as many live as there are cores",
+        file: "hint.c",
+        was: "\tif (hints & USHER_FORK_SPREAD || ",
+        is: "\tif (",
     },
     Mutant {
         name: "wake-affine-stays",

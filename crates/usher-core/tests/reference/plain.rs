@@ -455,9 +455,8 @@ impl Plain<'_> {
             }
             Wake::Wake | Wake::Sync if has(Hints::WAKE_AFFINE) && other_llc => {
                 let [llc, own] = [waker, from].map(|cid| tables.llc[cid as usize]);
-                let found = self
-                    .has_place(llc, own)
-                    .then(|| self.in_llc(waker, true, wanted));
+                let comes = has(Hints::FORK_SPREAD) || self.has_place(llc, own);
+                let found = comes.then(|| self.in_llc(waker, true, wanted));
                 found.flatten().map(|cid| (Reason::HintWake, cid))
             }
             _ => None,
