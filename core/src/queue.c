@@ -496,19 +496,18 @@ USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_se
 USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
 				   const struct usher_set USHER_MEM *allowed, bool born)
 {
-	u32 llc = u->cids[from].llc, least = 1, quarters = USHER_SHORTER_BORN, at;
+	u32 llc = u->cids[from].llc, at, quarters;
 	struct usher_llc USHER_MEM *own = &u->llcs[llc], *other;
 	u64 ours = env_queued(u, llc);
 	s32 cid;
 
-	if (!born)
-		least = USHER_QUEUE_LONG * own->nr_cids;
-	if (u->nr_llcs == 1 || ours < least)
+	if (u->nr_llcs == 1 || ours < (born ? 1 : USHER_QUEUE_LONG * own->nr_cids))
 		return from;
 	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
 	other = &u->llcs[at];
-	if (!born)
-		quarters = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
+	quarters = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
+	if (born)
+		quarters = USHER_SHORTER_BORN;
 	if (env_queued(u, at) * own->power * quarters >= ours * other->power * 4)
 		return from;
 	cid = usher_set_in_llc(u, allowed, at);

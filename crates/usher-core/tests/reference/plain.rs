@@ -622,8 +622,8 @@ impl Plain<'_> {
         queued(llc) * self.power(other) * quarters < queued(other) * self.power(llc) * 4
     }
 
-    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one, or, for a newborn, than any
-    /// that is longer by a quarter.
+    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one; by a newborn, whether
+    /// that of its parent's LLC is longer by a quarter.
     fn shorter(&mut self, born: bool, waker: u32, from: u32, wanted: &Wanted) -> u32 {
         let llcs = &self.machine.llcs;
         let own = self.machine.tables.llc[from as usize] as usize;
