@@ -159,7 +159,10 @@ USHER_UNIT u64 usher_stream_runs(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return 0;
 }
 
-/* A task wakes or is born. A CPU that it claims gets busy, mostly. */
+/*
+ * A task wakes or is born. Returns where it is placed, who woke it, whether that CPU was claimed and whether its set of
+ * allowed CPUs was drawn, as usher_stream_placed() takes them.
+ */
 USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				  struct usher_stream USHER_MEM *s USHER_UNIT_MEM)
 {
@@ -185,13 +188,22 @@ USHER_UNIT u64 usher_stream_place(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
 	if (r.hints)
 		usher_settle(u, draw >> 56 & 1 ? u->cids[r.prev].llc : USHER_NO_LLC, u->cids[d.cid].llc);
-	if (!d.claimed) {
-		usher_stream_queue(u, s, d.cid, r.waker, r.allowed);
-	} else if (draw >> 32 & 7) {
-		usher_idle_exit(u, d.cid);
-		usher_stream_runs(u, s, d.cid);
+	return (u64)!!r.allowed << 33 | (u64)d.claimed << 32 | r.waker << 16 | d.cid;
+}
+
+/* What was placed runs, mostly, or waits; a function of its own, since either needs stack. */
+USHER_UNIT u64 usher_stream_placed(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u64 placed)
+{
+	u32 cid = (u16)placed, waker = (u16)(placed >> 16);
+
+	if (!(placed >> 32 & 1)) {
+		usher_stream_queue(u, s, cid, waker, placed >> 33 ? &s->allowed : NULL);
+	} else if (usher_stream_below(s, 8)) {
+		usher_idle_exit(u, cid);
+		usher_stream_runs(u, s, cid);
 	} else {
-		usher_stream_note(s, usher_idle_again(u, d.cid));
+		usher_stream_note(s, usher_idle_again(u, cid));
 	}
 	s->placed++;
 	return 0;
@@ -448,7 +460,7 @@ USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream U
 
 	s->steps++;
 	if (what < 19) {
-		usher_stream_place(u, s);
+		usher_stream_placed(u, s, usher_stream_place(u, s));
 	} else if (what == 19) {
 		usher_stream_node(u, s, cid);
 	} else if (what == 20) {
