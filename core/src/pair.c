@@ -26,6 +26,7 @@
 #define USHER_PAIR_WATCH 16  /* of so many times it gives way all but once */
 #define USHER_PAIR_SHORT 8   /* a turn that counts lasts at most this part of a slice, */
 #define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it */
+#define USHER_PAIR_AHEAD 1   /* slices by which either may be ahead of who waits, and they go on */
 
 /*
  * The task that runs on self wakes another one, by the host's name for it, and says that it is about to sleep. True: it always
@@ -67,7 +68,8 @@ USHER_FN bool usher_pair_answers(const struct usher_pair *p, u64 task)
 
 /*
  * Whether the task that runs on self, which asks, gives way to its partner: enum usher_gives. That one would join the queue of their LLC
- * at wants->vtime. If somebody waits there, at first (0: nobody), neither may be so far ahead that its turn would end.
+ * at wants->vtime. If somebody waits there, at first (0: nobody), neither may be ahead of that one by more than a slice: they would sleep by
+ * turns, and have no lead. With one a few pairs keep the CPUs, and the others wait for several turns of two.
  */
 USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_turn *wants,
 				   u64 first)
@@ -78,9 +80,9 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 	if (!weight || wants->weight < weight)
 		return USHER_GIVES_NOT;
 	if (first) {
-		if (usher_turn_due(u, self, weight, ran_ns, first))
+		if (usher_turn_ahead(u, self, weight, ran_ns, first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, weight))
 			return USHER_GIVES_NOT;
-		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))
+		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, wants->weight))
 			return USHER_GIVES_NOT;
 	}
 	if (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1)

@@ -228,12 +228,12 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 	u->cpus[cid].asked = 0;
 }
 
-/* Whether the turn on cid, of a task of this weight, which has lasted for so long, would end now for one that comes at v. */
-USHER_INLINE bool usher_turn_due(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
+/* By how much the turn on cid, of a task of this weight, which has lasted for so long, is ahead of who waits at v. */
+USHER_INLINE s64 usher_turn_ahead(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
 {
 	s64 ahead = usher_vtime_at(u, env_read(u, &u->cpus[cid].turn.vtime), u->cids[cid].llc) - v;
 
-	return ahead + (s64)usher_vtime_ran(ran_ns, weight) >= usher_vtime_lead(u, weight);
+	return ahead + (s64)usher_vtime_ran(ran_ns, weight);
 }
 
 /* Whether the turn on cid ends for a task that slept and joined so early, unless it was cut just now and ends anyhow. */
@@ -247,7 +247,7 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 		return false;
 	if (ran_ns < u->slice_ns / USHER_CUT_EARLY_PART)
 		early = 0;
-	return usher_turn_due(u, cid, weight, ran_ns, usher_vtime_before(u, wants->vtime, early));
+	return usher_turn_ahead(u, cid, weight, ran_ns, usher_vtime_before(u, wants->vtime, early)) >= usher_vtime_lead(u, weight);
 }
 
 /*

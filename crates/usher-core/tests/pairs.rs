@@ -239,11 +239,11 @@ fn nobody_gives_way_to_a_lighter_one() {
 #[test]
 fn who_waits_is_not_passed_over_for_long() {
     let step = 4096; // of virtual time, which names its LLC in the low bits
-    let gives = |first_ns| Asker::settled().gives_way(10 * US, 100, 2 * SLICE, Some(first_ns));
-    // The asker, at the clock, would go on until it leads by two slices.
-    assert_eq!(gives(2 * SLICE - 10 * US - step), Gives::Now);
-    assert_eq!(gives(2 * SLICE), Gives::Not);
-    // Who is handed a CPU may come four slices after the first: here the first is ahead of the clock.
+    let gives = |first_ns| Asker::settled().gives_way(10 * US, 100, SLICE, Some(first_ns));
+    // The asker, at the clock, has run for 10 us.
+    assert_eq!(gives(SLICE - 10 * US), Gives::Now);
+    assert_eq!(gives(SLICE - 10 * US + step), Gives::Not);
+    // The partner, here ahead of the clock, where the first waits.
     let mut asker = Asker::settled();
     asker.begins();
     assert!(asker.asks(10 * US, 7));
@@ -253,8 +253,8 @@ fn who_waits_is_not_passed_over_for_long() {
         let v = Vtime(clock + ahead);
         (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, Some(first))
     };
-    assert_eq!(gives(4 * SLICE - step), Gives::Now);
-    assert_eq!(gives(4 * SLICE + step), Gives::Not);
+    assert_eq!(gives(SLICE), Gives::Now);
+    assert_eq!(gives(SLICE + step), Gives::Not);
 }
 
 #[test]

@@ -935,16 +935,16 @@ pub const RULES: &[Mutant] = &[
     },
     Mutant {
         name: "pair-leads",
-        breaks: "... nor goes on so where its own turn would end",
+        breaks: "... nor goes on so where it is ahead of who waits",
         file: "pair.c",
-        was: "\t\tif (usher_turn_due(u, self, weight, ran_ns, first))\n",
+        was: "\t\tif (usher_turn_ahead(u, self, weight, ran_ns, first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, weight))\n",
         is: "\t\tif (0)\n",
     },
     Mutant {
         name: "pair-late",
-        breaks: "... nor to a partner that is far ahead of who waits",
+        breaks: "... nor to a partner that is",
         file: "pair.c",
-        was: "\t\tif ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_HANDED_BESIDE, wants->weight))\n",
+        was: "\t\tif ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, wants->weight))\n",
         is: "\t\tif (0)\n",
     },
     Mutant {

@@ -65,12 +65,12 @@ impl Plain {
         first: Option<u64>,
         slice_ns: u64,
     ) -> Gives {
-        let slices = |n: u64, weight: u32| (n * slice_ns * 100 / u64::from(weight.max(100))) as i64;
+        let slice = |weight: u32| (slice_ns * 100 / u64::from(weight.max(100))) as i64;
         let own = self.vtime + (now_ns - self.began_ns) * 100 / u64::from(self.weight);
         let may = weight >= self.weight
             && first.is_none_or(|first| {
-                (own.wrapping_sub(first) as i64) < slices(2, self.weight)
-                    && v.wrapping_sub(first) as i64 <= slices(4, weight)
+                own.wrapping_sub(first) as i64 <= slice(self.weight)
+                    && v.wrapping_sub(first) as i64 <= slice(weight)
             });
         match may {
             false => Gives::Not,
