@@ -58,13 +58,6 @@ const OTHERS: [(&str, &str); 7] = [
     ("rt-app-pipeline", ""),
 ];
 
-/// Of workloads that are judged by throughput, how long requests take.
-const TAILS: [(&str, &str); 3] = [
-    ("tbench", "operation_ns_p99"),
-    ("uperf", "exchange_ns_p99"),
-    ("sysbench-oltp-rw", "transaction_ns_p99"),
-];
-
 /// As much is noise.
 const ALIKE: f64 = 0.03;
 /// A 99th percentile that is behind by so much is printed.
@@ -116,7 +109,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (workload, set) in sized.chain(others) {
             let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
             let runs = grid::run(&cases, &seeds, false, &AtomicBool::new(false), || ())?;
-            let tail = TAILS.iter().find(|(of, _)| *of == workload);
+            let tail = runs
+                .iter()
+                .flatten()
+                .flatten()
+                .find_map(|report| report.tail.as_ref());
             let judged = behind(&runs, headline, tally.entry(workload.into()).or_default());
             let print = |behind: f64, by: &str| {
                 let set: String = set
@@ -131,9 +128,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             if judged > ALIKE {
                 print(judged, "");
             }
-            if let Some((_, metric)) = tail {
+            if let Some(metric) = tail {
                 let cells = tally.entry(format!("{workload}, {metric}")).or_default();
-                let longer = behind(&runs, |report| report.metrics[*metric], cells);
+                let longer = behind(&runs, |report| report.metrics[metric], cells);
                 if longer > LONG {
                     print(longer, &format!(" {metric}"));
                 }

@@ -36,6 +36,8 @@ pub struct Report {
     pub headline: String,
     /// See `headline`.
     pub higher_is_better: bool,
+    /// The metric of how long the slowest requests take, if the workload notes that and the headline is something else.
+    pub tail: Option<String>,
     /// All results by name. Names end in their unit; those without one are counts or ratios.
     pub metrics: BTreeMap<String, f64>,
     /// How often each reason for a placement was given.
@@ -168,6 +170,7 @@ impl Report {
             seed: sim.seed,
             headline: sim.headline.metric.clone(),
             higher_is_better: sim.headline.higher_is_better,
+            tail: sim.headline.tail.clone(),
             metrics: metrics(&sim, elapsed),
             reasons: sim
                 .policy

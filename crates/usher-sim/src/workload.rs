@@ -48,6 +48,9 @@ pub struct Headline {
     pub metric: String,
     /// Whether more of it is better.
     pub higher_is_better: bool,
+    /// Name of the 99th percentile of how long its requests take, ns, where it notes that and is judged by something else: what
+    /// throughput does not tell.
+    pub tail: Option<String>,
 }
 
 /// A workload, ready to run once.

@@ -418,3 +418,43 @@ fn compare_is_paired_and_replays() {
         "{value} not near {bounds:?}"
     );
 }
+
+// Goal: compare says what throughput does not: how long the slowest requests take, where the workload notes that and no metric is
+// asked for. Method: a database, with and without `--metric`, and builds, which have no requests.
+#[test]
+fn compare_shows_the_slowest_requests() {
+    let line = "compare --shape 1n1l2c1t --workload sysbench-oltp-rw --set threads=4 --policies eevdf,usher --runs 2";
+    let comparison = json(&stdout(&format!("{line} --format json")));
+    assert_eq!(comparison["tail"], "transaction_ns_p99");
+    let cell = &comparison["cells"][1];
+    let p99 = "--metric transaction_ns_p99";
+    let asked = json(&stdout(&format!("{line} {p99} --format json")));
+    assert_eq!(asked["tail"], serde_json::Value::Null);
+    for key in [
+        "median",
+        "effect",
+        "effect_low",
+        "effect_high",
+        "distinguishable",
+    ] {
+        assert_eq!(cell["tail"][key], asked["cells"][1][key], "{key}");
+    }
+    let heading = |line: &str| {
+        stdout(line)
+            .lines()
+            .find(|l| l.contains("median"))
+            .expect("a heading")
+            .to_string()
+    };
+    assert!(
+        heading(line).contains("p99  its effect"),
+        "{}",
+        heading(line)
+    );
+    for other in [
+        &format!("{line} {p99}"),
+        "compare --shape 1n1l2c1t --workload kbuild --set objects=4 --policies usher --runs 1",
+    ] {
+        assert!(!heading(other).contains("p99"), "{}", heading(other));
+    }
+}

@@ -120,6 +120,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("latency_ns_mean", false),
+        tail: Some("latency_ns_p99"),
         limits: &[],
     }
     .done())

@@ -176,6 +176,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("frames_per_s", true),
+        tail: Some("frame_ns_p99"),
         limits: &["frames cost the same whatever they show; no audio"],
     }
     .done())

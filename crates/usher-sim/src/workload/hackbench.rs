@@ -110,6 +110,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("elapsed_ns", false),
+        tail: None,
         limits: &["the messages' content is not touched beyond its copy"],
     }
     .done())

@@ -183,6 +183,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("elapsed_ns", false),
+        tail: None,
         limits: &[
             "make is one process: sub-makes and the job server's pipe are not modelled",
             "files are in the page cache but for a few reads per compilation",

@@ -20,6 +20,8 @@ pub(super) struct Draft {
     pub warmup: Nanos,
     /// Name of the headline metric, and whether more of it is better.
     pub headline: (&'static str, bool),
+    /// Name of the metric that says how long the slowest requests take, if it is judged by something else.
+    pub tail: Option<&'static str>,
     pub limits: &'static [&'static str],
 }
 
@@ -37,6 +39,7 @@ impl Draft {
             headline: Headline {
                 metric: metric.into(),
                 higher_is_better,
+                tail: self.tail.map(String::from),
             },
             limits: self.limits.iter().map(ToString::to_string).collect(),
         }

@@ -134,6 +134,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("inversions_per_s", true),
+        tail: None,
         limits: &["the watchdog of pi_stress is not modelled"],
     }
     .done())

@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    // Goal: the headline exists among the results, and every metric that a publication names does.
+    // Goal: the headline and the tail exist among the results, and every metric that a publication names does.
     // Method: the results of the short runs.
     #[test]
     fn promised_metrics_exist() {
@@ -368,6 +368,9 @@ mod tests {
                 "{name}: {:?}",
                 ran.metrics
             );
+            if let Some(tail) = &workload.headline.tail {
+                assert!(ran.metrics.contains_key(tail), "{name}: {tail}");
+            }
             for published in info.published {
                 assert!(
                     ran.metrics.contains_key(published.ours),

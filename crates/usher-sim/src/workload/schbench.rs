@@ -130,6 +130,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("latency_ns_p99", false),
+        tail: None,
         limits: &["modes -a, -p and -R of schbench are not modelled"],
     }
     .done())

@@ -105,6 +105,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("bogo_ops_per_s", true),
+        tail: Some("latency_ns_p99"),
         limits: &["the parent process that stress-ng keeps per instance is not modelled"],
     }
     .done())

@@ -93,6 +93,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("time_ns", false),
+        tail: Some("request_ns_p99"),
         limits: &[],
     }
     .done())

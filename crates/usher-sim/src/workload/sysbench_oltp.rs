@@ -211,6 +211,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("transactions_per_s", true),
+        tail: Some("transaction_ns_p99"),
         limits: &["rows are never contended; background threads of the server are not modelled"],
     }
     .done())

@@ -179,6 +179,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::FirstExit,
         warmup: 0,
         headline: ("throughput_bytes_per_s", true),
+        tail: Some("operation_ns_p99"),
         limits: &[
             "operations are drawn from the trace's mix instead of replaying the trace",
             "protocol work beyond a fixed cost, and acknowledgements, are not modelled",

@@ -132,6 +132,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         stop: Stop::At(end),
         warmup: args.get("warmup"),
         headline: ("bytes_per_s", true),
+        tail: Some("exchange_ns_p99"),
         limits: &["uperf's control connection and statistics are not modelled"],
     }
     .done())

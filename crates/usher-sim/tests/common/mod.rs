@@ -56,6 +56,7 @@ pub fn workload(world: World, tasks: Vec<TaskSpec>, stop: Stop) -> Workload {
         headline: Headline {
             metric: "events".into(),
             higher_is_better: false,
+            tail: None,
         },
         limits: Vec::new(),
     }

@@ -86,6 +86,8 @@ struct Comparison {
     metric: String,
     /// `None` for a metric that the workload is not judged by.
     higher_is_better: Option<bool>,
+    /// The metric of how long the slowest requests take, if the workload notes that and no metric was asked for.
+    tail: Option<String>,
     runs: u32,
     /// By how much another set of so many runs of the first policy may differ from this one. Effects are of pairs, so smaller
     /// ones can be told.
@@ -110,17 +112,34 @@ struct Cell {
     median: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    /// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
-    effect: Option<f64>,
-    effect_low: Option<f64>,
-    effect_high: Option<f64>,
-    distinguishable: bool,
+    #[serde(flatten)]
+    ratio: Ratio,
+    /// `None` if the comparison has none.
+    tail: Option<Tail>,
     /// Median share of the busy time that was the kernel's.
     kernel_share: Option<f64>,
     /// Words of the policy's shared data that it counts loads of, over all runs.
     words: BTreeMap<String, Word>,
     /// Repeats the cell's first run.
     replay: String,
+}
+
+/// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
+#[derive(Default, Serialize)]
+struct Ratio {
+    effect: Option<f64>,
+    effect_low: Option<f64>,
+    effect_high: Option<f64>,
+    distinguishable: bool,
+}
+
+/// How long the slowest requests take.
+#[derive(Serialize)]
+struct Tail {
+    /// `None`: no run came to a value.
+    median: Option<f64>,
+    #[serde(flatten)]
+    ratio: Ratio,
 }
 
 /// Loads of a word; atomic operations load, too.
@@ -272,15 +291,25 @@ impl Comparison {
         let metric = args.metric.clone();
         let metric = metric.unwrap_or_else(|| headline.metric.clone());
         check_metric(&metric, headline, runs)?;
-        let values: Vec<Vec<Option<f64>>> = runs.iter().map(|runs| column(runs, &metric)).collect();
+        let tail = headline.tail.clone().filter(|_| args.metric.is_none());
+        let columns = |metric: &str| -> Vec<Column> {
+            runs.iter().map(|runs| column(runs, metric)).collect()
+        };
+        let values = columns(&metric);
+        let tails = tail.as_deref().map(columns);
         let nr = args.policies.len();
         let mut cells = Vec::new();
-        for (i, own) in values.iter().enumerate() {
+        for i in 0..runs.len() {
             let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
             let replay = replay(args, point, policy, 1);
-            let base = &values[i / nr * nr];
-            let base = (i % nr != 0).then_some(base);
-            cells.push(cell(point, policy, &runs[i], own, base, replay));
+            let base = (i % nr != 0).then_some(i / nr * nr);
+            let mut cell = cell(point, policy, &runs[i], &values[i], replay);
+            cell.ratio = Ratio::of(base.map(|base| &values[base]), &values[i]);
+            cell.tail = tails.as_ref().map(|tails| Tail {
+                median: Summary::of(&present(&tails[i])).map(|s| s.median),
+                ratio: Ratio::of(base.map(|base| &tails[base]), &tails[i]),
+            });
+            cells.push(cell);
         }
         Ok(Comparison {
             schema: "usher-compare/1",
@@ -290,6 +319,7 @@ impl Comparison {
             parameters: args.what.set.clone(),
             higher_is_better: (metric == headline.metric).then_some(headline.higher_is_better),
             metric,
+            tail,
             runs: args.runs,
             noise_floor_pct: noise_floor(values.iter().step_by(nr)),
             partial: runs.iter().flatten().any(Option::is_none),
@@ -315,16 +345,13 @@ impl Comparison {
         writeln!(out)?;
         // Without a sweep there is nothing to say about parameters.
         let skipped = usize::from(self.cells.iter().all(|c| c.parameters.is_empty()));
-        let headings = [
-            "parameters",
-            "policy",
-            ">median",
-            ">low",
-            ">high",
-            ">effect",
-            "95 % interval",
-            ">kernel",
-        ];
+        let p99: &[&str] = match self.tail {
+            Some(_) => &[">p99", ">its effect"],
+            None => &[],
+        };
+        let headings = ["parameters", "policy", ">median", ">low", ">high"];
+        let effect = [">effect", "95 % interval"];
+        let headings = [&headings[..], &effect, p99, &[">kernel"]].concat();
         let mut text = Text::new(&headings[skipped..]);
         for cell in &self.cells {
             // A run may end before it has a value: a latency of which no sample was taken yet.
@@ -334,30 +361,32 @@ impl Comparison {
                 "no value"
             };
             let shown = |value: Option<f64>| value.map_or(none.into(), |v| metric(&self.metric, v));
-            let interval = match (cell.effect_low, cell.effect_high) {
+            let interval = match (cell.ratio.effect_low, cell.ratio.effect_high) {
                 (Some(low), Some(high)) => format!("{} to {} %", percent(low), percent(high)),
                 _ => String::new(),
             };
-            let effect = match cell.effect {
-                Some(effect) if cell.distinguishable => format!("{} %", percent(effect)),
-                Some(_) => "~".into(),
-                None => String::new(),
-            };
-            let row = [
+            let mut row = vec![
                 cell.parameters.join(" "),
                 cell.policy.clone(),
                 shown(cell.median),
                 shown(cell.low),
                 shown(cell.high),
-                effect,
+                cell.ratio.shown(),
                 interval,
-                cell.kernel_share
-                    .map_or(String::new(), |share| format!("{:.1} %", share * 100.0)),
             ];
+            if let (Some(name), Some(tail)) = (&self.tail, &cell.tail) {
+                row.push(tail.median.map_or(none.into(), |v| metric(name, v)));
+                row.push(tail.ratio.shown());
+            }
+            let kernel = cell.kernel_share;
+            row.push(kernel.map_or(String::new(), |share| format!("{:.1} %", share * 100.0)));
             text.row(row.into_iter().skip(skipped));
         }
         writeln!(out, "{text}")?;
         self.write_words(out)?;
+        if let Some(tail) = &self.tail {
+            writeln!(out, "p99: the median of {tail}; lower is better")?;
+        }
         writeln!(out, "kernel: share of the busy time that was the kernel's")?;
         let all = self.cells.iter().map(|c| c.n).max().unwrap_or(0);
         match all {
@@ -367,7 +396,7 @@ impl Comparison {
             }
             _ => writeln!(out, "low, high: the 95 % interval of the median")?,
         }
-        if self.cells.iter().any(|c| c.effect.is_some()) {
+        if self.cells.iter().any(|c| c.ratio.effect.is_some()) {
             writeln!(
                 out,
                 "effect: mean ratio to the first policy's runs, pair by pair; ~ cannot be told from none"
@@ -454,10 +483,10 @@ impl Comparison {
                 number(c.median),
                 number(c.low),
                 number(c.high),
-                number(c.effect),
-                number(c.effect_low),
-                number(c.effect_high),
-                c.distinguishable
+                number(c.ratio.effect),
+                number(c.ratio.effect_low),
+                number(c.ratio.effect_high),
+                c.ratio.distinguishable
             )?;
         }
         Ok(())
@@ -513,7 +542,14 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1}", (ratio - 1.0) * 100.0)
 }
 
-fn column(runs: &Runs, metric: &str) -> Vec<Option<f64>> {
+/// A metric of a cell's runs, by seed; `None` where one has no value.
+type Column = Vec<Option<f64>>;
+
+fn present(column: &Column) -> Vec<f64> {
+    column.iter().flatten().copied().collect()
+}
+
+fn column(runs: &Runs, metric: &str) -> Column {
     runs.iter()
         .map(|run| run.as_ref().and_then(|r| r.metrics.get(metric).copied()))
         .collect()
@@ -533,45 +569,50 @@ fn words(runs: &Runs) -> BTreeMap<String, Word> {
     all
 }
 
-fn cell(
-    point: &Point,
-    policy: &str,
-    runs: &Runs,
-    own: &[Option<f64>],
-    base: Option<&Vec<Option<f64>>>,
-    replay: String,
-) -> Cell {
-    let values: Vec<f64> = own.iter().flatten().copied().collect();
-    let summary = Summary::of(&values);
-    let effect = base.and_then(|base| {
-        let pairs: Vec<(f64, f64)> = base
-            .iter()
-            .zip(own)
-            .filter_map(|(b, v)| Some(((*b)?, (*v)?)))
-            .collect();
-        let (base, own): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
-        Effect::paired(&base, &own)
-    });
+impl Ratio {
+    /// Of runs to those of the first policy with the same seeds, if there is another.
+    fn of(base: Option<&Column>, own: &Column) -> Ratio {
+        let effect = base.and_then(|base| {
+            let pairs = base.iter().zip(own);
+            let pairs = pairs.filter_map(|(b, v)| Some(((*b)?, (*v)?)));
+            let (base, own): (Vec<f64>, Vec<f64>) = pairs.unzip();
+            Effect::paired(&base, &own)
+        });
+        Ratio {
+            effect: effect.map(|e| e.ratio),
+            effect_low: effect.map(|e| e.low),
+            effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
+            distinguishable: effect.is_some_and(|e| e.distinguishable()),
+        }
+    }
+
+    /// As the table has it.
+    fn shown(&self) -> String {
+        match self.effect {
+            Some(effect) if self.distinguishable => format!("{} %", percent(effect)),
+            Some(_) => "~".into(),
+            None => String::new(),
+        }
+    }
+}
+
+fn cell(point: &Point, policy: &str, runs: &Runs, own: &Column, replay: String) -> Cell {
+    let summary = Summary::of(&present(own));
+    let shares = present(&column(runs, "kernel_share"));
     Cell {
         policy: policy.into(),
         parameters: point
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect(),
-        n: values.len(),
+        n: present(own).len(),
         finished: runs.iter().flatten().count(),
         median: summary.map(|s| s.median),
         low: summary.map(|s| s.low),
         high: summary.map(|s| s.high),
-        effect: effect.map(|e| e.ratio),
-        effect_low: effect.map(|e| e.low),
-        effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
-        distinguishable: effect.is_some_and(|e| e.distinguishable()),
-        kernel_share: {
-            let shares = column(runs, "kernel_share");
-            let shares: Vec<f64> = shares.into_iter().flatten().collect();
-            Summary::of(&shares).map(|s| s.median)
-        },
+        ratio: Ratio::default(),
+        tail: None,
+        kernel_share: Summary::of(&shares).map(|s| s.median),
         words: words(runs),
         replay,
     }
@@ -579,7 +620,7 @@ fn cell(
 
 /// The first policy against itself: the upper end, in per cent, of the 95 % interval of the ratio of two sets of such runs
 /// that share no seeds; at the worst point of a sweep. `None` for fewer than four runs.
-fn noise_floor<'a>(firsts: impl Iterator<Item = &'a Vec<Option<f64>>>) -> Option<f64> {
+fn noise_floor<'a>(firsts: impl Iterator<Item = &'a Column>) -> Option<f64> {
     let floors = firsts.filter_map(|values| {
         let values: Vec<f64> = values.iter().flatten().copied().collect();
         if values.len() < 4 {

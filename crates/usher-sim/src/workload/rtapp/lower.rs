@@ -168,6 +168,7 @@ fn headline(file: &RtApp) -> Headline {
     Headline {
         metric: metric.into(),
         higher_is_better: !timer,
+        tail: None,
     }
 }
 

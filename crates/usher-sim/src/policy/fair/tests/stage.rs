@@ -41,6 +41,7 @@ impl Stage {
             headline: Headline {
                 metric: "none".into(),
                 higher_is_better: true,
+                tail: None,
             },
             limits: Vec::new(),
         };

@@ -62,6 +62,7 @@ fn run(
         headline: Headline {
             metric: "none".into(),
             higher_is_better: true,
+            tail: None,
         },
         limits: Vec::new(),
     };
