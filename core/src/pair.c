@@ -68,8 +68,8 @@ USHER_FN bool usher_pair_answers(const struct usher_pair *p, u64 task)
 
 /*
  * Whether the task that runs on self, which asks, gives way to its partner: enum usher_gives. That one would join the queue of their LLC
- * at wants->vtime. If somebody waits there, at first (0: nobody), neither may be ahead of that one by more than a slice: they would sleep by
- * turns, and have no lead. With one a few pairs keep the CPUs, and the others wait for several turns of two.
+ * at wants->vtime. If somebody waits there, at first (0: nobody), neither may be ahead of that one by more than a slice: they would
+ * sleep by turns, and have no lead as who never does. With a lead a few pairs keep the CPUs for several slices, and the others wait.
  */
 USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_turn *wants,
 				   u64 first)
