@@ -119,8 +119,9 @@ pub fn check(seed: u64) -> Result<(), String> {
             } else {
                 random.pick(&[100, 99, 1000])
             };
-            let v = clock + u64::from(random.below(8_000)) * STEP;
-            let first = clock.wrapping_sub(u64::from(random.below(3_000)) * STEP);
+            // The partner is ahead of the asker, or as far behind as who waits.
+            let v = clock + u64::from(random.below(6_000)) * STEP - 3_000 * STEP;
+            let first = clock - u64::from(random.below(3_000)) * STEP;
             let first = (!calm && random.one_in(2)).then_some(first);
             let gives =
                 core.pair_gives_way(CID, &mut pair, Vtime(v), now_ns, weight, first.map(Vtime));
