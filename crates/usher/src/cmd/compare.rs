@@ -125,7 +125,7 @@ struct Cell {
 }
 
 /// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct Ratio {
     effect: Option<f64>,
     effect_low: Option<f64>,
@@ -303,13 +303,14 @@ impl Comparison {
             let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
             let replay = replay(args, point, policy, 1);
             let base = (i % nr != 0).then_some(i / nr * nr);
-            let mut cell = cell(point, policy, &runs[i], &values[i], replay);
-            cell.ratio = Ratio::of(base.map(|base| &values[base]), &values[i]);
-            cell.tail = tails.as_ref().map(|tails| Tail {
-                median: Summary::of(&present(&tails[i])).map(|s| s.median),
-                ratio: Ratio::of(base.map(|base| &tails[base]), &tails[i]),
+            let ratio =
+                |columns: &[Column]| Ratio::of(base.map(|base| &columns[base]), &columns[i]);
+            let tail = tails.as_ref().map(|tails| Tail {
+                median: median(&tails[i]),
+                ratio: ratio(tails),
             });
-            cells.push(cell);
+            let (runs, own, ratio) = (&runs[i], &values[i], ratio(&values));
+            cells.push(cell(point, policy, runs, own, ratio, tail, replay));
         }
         Ok(Comparison {
             schema: "usher-compare/1",
@@ -549,6 +550,10 @@ fn present(column: &Column) -> Vec<f64> {
     column.iter().flatten().copied().collect()
 }
 
+fn median(column: &Column) -> Option<f64> {
+    Summary::of(&present(column)).map(|s| s.median)
+}
+
 fn column(runs: &Runs, metric: &str) -> Column {
     runs.iter()
         .map(|run| run.as_ref().and_then(|r| r.metrics.get(metric).copied()))
@@ -596,23 +601,31 @@ impl Ratio {
     }
 }
 
-fn cell(point: &Point, policy: &str, runs: &Runs, own: &Column, replay: String) -> Cell {
-    let summary = Summary::of(&present(own));
-    let shares = present(&column(runs, "kernel_share"));
+fn cell(
+    point: &Point,
+    policy: &str,
+    runs: &Runs,
+    own: &Column,
+    ratio: Ratio,
+    tail: Option<Tail>,
+    replay: String,
+) -> Cell {
+    let values = present(own);
+    let summary = Summary::of(&values);
     Cell {
         policy: policy.into(),
         parameters: point
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect(),
-        n: present(own).len(),
+        n: values.len(),
         finished: runs.iter().flatten().count(),
         median: summary.map(|s| s.median),
         low: summary.map(|s| s.low),
         high: summary.map(|s| s.high),
-        ratio: Ratio::default(),
-        tail: None,
-        kernel_share: Summary::of(&shares).map(|s| s.median),
+        ratio,
+        tail,
+        kernel_share: median(&column(runs, "kernel_share")),
         words: words(runs),
         replay,
     }
@@ -622,7 +635,7 @@ fn cell(point: &Point, policy: &str, runs: &Runs, own: &Column, replay: String) 
 /// that share no seeds; at the worst point of a sweep. `None` for fewer than four runs.
 fn noise_floor<'a>(firsts: impl Iterator<Item = &'a Column>) -> Option<f64> {
     let floors = firsts.filter_map(|values| {
-        let values: Vec<f64> = values.iter().flatten().copied().collect();
+        let values = present(values);
         if values.len() < 4 {
             return None;
         }
