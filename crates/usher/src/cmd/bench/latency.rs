@@ -11,16 +11,19 @@ use serde::Serialize;
 use super::{environment, measure, Format};
 use crate::exit::{Code, Failure};
 
+/// How often the throughput is measured alone and then beside the periodic task: an odd number, so that one is the median.
+const ROUNDS: u32 = 5;
+
 /// The wakeup delay of a periodic task while every CPU is busy with batch work.
 ///
-/// As many threads as CPUs work without pause. After a while in which their throughput is measured, a task of a high
-/// priority sleeps until a point in time, works a little, and sleeps again. Its wakeup delay is what the kernel counts
-/// from the moment it is woken until it runs (/proc/thread-self/schedstat); beside it stands how late it ran, the timer's
-/// delay included, which in an emulated guest is mostly that of the CPU whose turn has not come. The throughput is
-/// measured beside it, too.
+/// As many threads as CPUs work without pause. Five times by turns their throughput is measured alone, and then beside a
+/// task of a high priority that sleeps until a point in time, works a little, and sleeps again. Its wakeup delay is what
+/// the kernel counts from the moment it is woken until it runs (/proc/thread-self/schedstat); beside it stands how late it
+/// ran, the timer's delay included, which in an emulated guest is mostly that of the CPU whose turn has not come. What the
+/// batch work loses is the median of the five; their range says how far a difference is noise.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seconds of each of the two measurements
+    /// Seconds alone, and seconds beside the periodic task, each in five parts
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
@@ -62,12 +65,14 @@ struct Report {
     wakeup_delay: Delay,
     /// From the point in time at which it was to wake until it ran.
     lateness: Delay,
-    /// Rounds of work per second of all batch threads, alone.
+    /// Pieces of work per second of all batch threads, alone: the median of the rounds.
     batch_alone_per_s: f64,
     /// The same beside the periodic task.
     batch_beside_per_s: f64,
-    /// How much less that is, percent.
+    /// How much less the second of a round is than the first, percent: the median of the rounds.
     batch_loss_percent: f64,
+    /// The same of each round, least first.
+    batch_loss_percent_of_rounds: Vec<f64>,
 }
 
 /// Nanoseconds; percentiles are those of the sample of that rank, nothing between samples is made up.
@@ -107,30 +112,62 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         .map_err(|error| environment(format!("affinity: {error}")))?
         .len();
     let hogs = cpus * usize::from(args.hogs);
-    let (alone, beside, periodic) = measure_all(args, hogs)?;
+    let measured = measure_all(args, hogs)?;
+    let losses = sorted(measured.rounds.iter().map(Round::loss_percent));
     let report = Report {
         schema: "usher-bench-latency-under-batch/1",
         cpus,
         hogs,
         period_us: args.period_us,
         nice: args.nice,
-        wakeup_delay: Delay::of(periodic.delays),
-        lateness: Delay::of(periodic.late),
-        batch_alone_per_s: alone,
-        batch_beside_per_s: beside,
-        batch_loss_percent: 100.0 * (1.0 - beside / alone),
+        wakeup_delay: Delay::of(measured.delays),
+        lateness: Delay::of(measured.late),
+        batch_alone_per_s: median(&sorted(measured.rounds.iter().map(|round| round.alone))),
+        batch_beside_per_s: median(&sorted(measured.rounds.iter().map(|round| round.beside))),
+        batch_loss_percent: median(&losses),
+        batch_loss_percent_of_rounds: losses,
     };
     args.format.print(&report, text)?;
     Ok(Code::Fine)
 }
 
-/// Throughput of the batch work alone and beside the periodic task, in rounds per second, and that one's delays.
-fn measure_all(args: &Args, hogs: usize) -> Result<(f64, f64, Periodic), Failure> {
+/// Throughput of the batch work, alone and beside the periodic task, per second.
+struct Round {
+    alone: f64,
+    beside: f64,
+}
+
+impl Round {
+    fn loss_percent(&self) -> f64 {
+        100.0 * (1.0 - self.beside / self.alone)
+    }
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// Of sorted values, as many as there are rounds.
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+/// What was measured; of each wakeup of the periodic task, nanoseconds.
+#[derive(Default)]
+struct Measured {
+    rounds: Vec<Round>,
+    delays: Vec<u64>,
+    late: Vec<u64>,
+}
+
+/// Starts the batch threads, and measures in one more thread, which is the periodic task.
+fn measure_all(args: &Args, hogs: usize) -> Result<Measured, Failure> {
     let over = AtomicBool::new(false);
-    let rounds: Vec<AtomicU64> = (0..hogs).map(|_| AtomicU64::new(0)).collect();
-    let time = Duration::from_secs(args.seconds);
+    let done: Vec<AtomicU64> = (0..hogs).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
-        for mine in &rounds {
+        for mine in &done {
             let over = &over;
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
@@ -142,14 +179,11 @@ fn measure_all(args: &Args, hogs: usize) -> Result<(f64, f64, Periodic), Failure
         let _stop = Stop(&over);
         // Until all are born, and the scheduler knows them.
         thread::sleep(Duration::from_millis(500));
-        let (alone, ()) = per_second(&rounds, || thread::sleep(time));
-        let periodic = || {
-            let task = scope.spawn(|| wake(args, time));
-            task.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        let (beside, periodic) = per_second(&rounds, periodic);
-        Ok((alone, beside, periodic.map_err(environment)?))
+        let periodic = scope.spawn(|| measure_rounds(args, &done));
+        let measured = periodic
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        measured.map_err(environment)
     })
 }
 
@@ -162,36 +196,41 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// How many rounds were done per second meanwhile.
-fn per_second<T>(rounds: &[AtomicU64], meanwhile: impl FnOnce() -> T) -> (f64, T) {
-    let count = || -> u64 { rounds.iter().map(|n| n.load(Ordering::Relaxed)).sum() };
+/// How much was done per second meanwhile.
+fn per_second<T>(done: &[AtomicU64], meanwhile: impl FnOnce() -> T) -> (f64, T) {
+    let count = || -> u64 { done.iter().map(|n| n.load(Ordering::Relaxed)).sum() };
     let (begun, before) = (Instant::now(), count());
     let result = meanwhile();
-    let done = count() - before;
-    (done as f64 / begun.elapsed().as_secs_f64(), result)
+    let more = count() - before;
+    (more as f64 / begun.elapsed().as_secs_f64(), result)
 }
 
-/// Of each wakeup of the periodic task, nanoseconds.
-#[derive(Default)]
-struct Periodic {
-    delays: Vec<u64>,
-    late: Vec<u64>,
-}
-
-/// The periodic task, or why it cannot run.
-fn wake(args: &Args, time: Duration) -> Result<Periodic, String> {
+/// All rounds by the periodic task, which sleeps while the others are alone; or why it cannot run.
+fn measure_rounds(args: &Args, done: &[AtomicU64]) -> Result<Measured, String> {
     let nice = args.nice;
     measure::nice(nice).map_err(|error| {
         format!("cannot take nice {nice}: {error}; try --nice 0, or run as root")
     })?;
     measure::wake_exactly().map_err(|error| format!("cannot set the timer slack: {error}"))?;
+    let time = Duration::from_secs(args.seconds) / ROUNDS;
+    let mut measured = Measured::default();
+    for _ in 0..ROUNDS {
+        let (alone, ()) = per_second(done, || thread::sleep(time));
+        let (beside, result) = per_second(done, || wake(args, time, &mut measured));
+        result?;
+        measured.rounds.push(Round { alone, beside });
+    }
+    Ok(measured)
+}
+
+/// The periodic task for so long.
+fn wake(args: &Args, time: Duration, measured: &mut Measured) -> Result<(), String> {
     let waited =
         || measure::waited_ns().map_err(|error| format!("{}: {error}", measure::SCHEDSTAT));
     let (period, work) = (
         Duration::from_micros(args.period_us),
         Duration::from_micros(args.work_us),
     );
-    let mut periodic = Periodic::default();
     let begun = Instant::now();
     let mut due = begun;
     while begun.elapsed() < time {
@@ -205,13 +244,13 @@ fn wake(args: &Args, time: Duration) -> Result<Periodic, String> {
         thread::sleep(due - now);
         let woken = Instant::now();
         let late = woken.saturating_duration_since(due);
-        periodic.late.push(measure::nanoseconds(late));
-        periodic.delays.push(waited()? - before);
+        measured.late.push(measure::nanoseconds(late));
+        measured.delays.push(waited()? - before);
         while woken.elapsed() < work {
             std::hint::spin_loop();
         }
     }
-    Ok(periodic)
+    Ok(())
 }
 
 fn text(report: &Report) -> String {
@@ -222,7 +261,8 @@ fn text(report: &Report) -> String {
          wakeup delay p50: {:.3} ms\nwakeup delay p90: {:.3} ms\nwakeup delay p99: {:.3} ms\n\
          wakeup delay max: {:.3} ms\n\
          late p50: {:.3} ms\nlate p99: {:.3} ms\n\
-         batch rounds per second: {:.0} alone, {:.0} beside it\nbatch loss: {:.2} %\n",
+         batch work per second: {:.0} alone, {:.0} beside it\nbatch loss: {:.2} %\n\
+         batch loss of each of {} rounds: {}\n",
         report.hogs,
         report.cpus,
         report.nice,
@@ -237,6 +277,13 @@ fn text(report: &Report) -> String {
         report.batch_alone_per_s,
         report.batch_beside_per_s,
         report.batch_loss_percent,
+        report.batch_loss_percent_of_rounds.len(),
+        report
+            .batch_loss_percent_of_rounds
+            .iter()
+            .map(|loss| format!("{loss:.2}"))
+            .collect::<Vec<_>>()
+            .join(", "),
     )
 }
 
@@ -257,7 +304,7 @@ mod tests {
         assert_eq!(Delay::of(Vec::new()).p99_ns, 0);
     }
 
-    // Goal: both measurements measure. Method: a second of each on this machine, at no priority.
+    // Goal: every round has both measurements, and all have wakeups. Method: a second of each on this machine, at no priority.
     #[test]
     fn a_short_run_has_both() {
         let args = Args {
@@ -269,10 +316,24 @@ mod tests {
             format: Format::Table,
         };
         let measured = measure_all(&args, 1).map_err(|failure| failure.error);
-        let (alone, beside, periodic) = measured.expect("nice 0 is allowed");
-        assert!(alone > 0.0 && beside > 0.0);
-        let samples = periodic.delays.len();
+        let measured = measured.expect("nice 0 is allowed");
+        assert_eq!(measured.rounds.len(), ROUNDS as usize);
+        for round in &measured.rounds {
+            assert!(round.alone > 0.0 && round.beside > 0.0);
+        }
+        let samples = measured.delays.len();
         assert!((10..=100).contains(&samples), "{samples}");
-        assert_eq!(periodic.late.len(), samples);
+        assert_eq!(measured.late.len(), samples);
+    }
+
+    // Goal: the loss is of one round, and the median is the middle one. Method: three rounds worked out by hand.
+    #[test]
+    fn the_loss_is_the_median_of_rounds() {
+        let rounds = [(100.0, 98.0), (50.0, 25.0), (200.0, 210.0)];
+        let rounds = rounds.map(|(alone, beside)| Round { alone, beside });
+        let losses = sorted(rounds.iter().map(Round::loss_percent));
+        let near = |found: f64, expected: f64| (found - expected).abs() < 1e-9;
+        assert!(near(losses[0], -5.0) && near(losses[2], 50.0), "{losses:?}");
+        assert!(near(median(&losses), 2.0), "{losses:?}");
     }
 }
