@@ -166,6 +166,7 @@ static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u
 		return -1;
 	usher_host_cpus[self].sync_pid = 0;
 	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
+		demand_of(u, p, &r.demand);
 		d = usher_pair_beside(u, &r);
 		usher_pair_woke(u, self, scx_bpf_now());
 	}

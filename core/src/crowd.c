@@ -66,12 +66,12 @@ USHER_COLD bool usher_node_quiet(struct usher USHER_MEM *u, u32 index)
 }
 
 /*
- * A CPU that is idle with its core, near from, and now claimed, or USHER_NONE_IDLE. Where CPUs differ that is one of the same tier; in
- * another node only if that is quiet; who holds stays in the LLC. Of the request allowed, hints and waker, the CPU that
- * asks, matter.
+ * A CPU that is idle with its core, near from, and now claimed, or USHER_NONE_IDLE. Where CPUs differ that is one of the same tier, but
+ * with upward rather a greater one of the LLC; in another node only if that is quiet; who holds stays in the LLC. Of the request
+ * allowed, hints and waker, the CPU that asks, matter.
  */
 USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR,
-				       u32 from)
+				       u32 from, u32 upward)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[from];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
@@ -84,8 +84,13 @@ USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM,
 
 	if (!usher_somebody_idle(u))
 		return USHER_NONE_IDLE;
-	if (env_asymmetric(u))
+	if (env_asymmetric(u)) {
+		s.q.tiers = upward ? usher_tiers_greater(u, c->tier) : 0;
+		cid = s.q.tiers ? usher_search_llc(u, &s) : USHER_NONE_IDLE;
+		if (cid >= 0)
+			return cid;
 		s.q.tiers = 1u << (c->tier & 31);
+	}
 	cid = usher_search_llc(u, &s);
 	if (!(r->hints & USHER_WAKE_HOLD))
 		for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
@@ -97,7 +102,7 @@ USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM,
 /* The task that runs on r->prev shares its core. Returns the CPU to which it is to move at once, as above; or it stays. */
 USHER_FN s32 usher_uncrowd(struct usher USHER_MEM *u, const struct usher_request *r)
 {
-	s32 cid = usher_search_quiet(u, r, r->prev);
+	s32 cid = usher_search_quiet(u, r, r->prev, 0);
 
 	if (cid >= 0)
 		u->cpus[r->waker].reasons[USHER_CROWDED]++;

@@ -95,11 +95,13 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 
 /*
  * The task that runs on r->waker gives way to its partner later: where that one runs. A core that idles, as for who shares one
- * (usher_search_quiet()), or the waker's CPU, unclaimed: it waits there, behind.
+ * (usher_search_quiet()), or the waker's CPU, unclaimed: it waits there, behind. Where strong CPUs come first, one of them does, unless
+ * the partner is light: who always finds its own CPU idle, or its partner awake, would stay on a weak one for good.
  */
 USHER_INLINE struct usher_decision usher_pair_beside(struct usher USHER_MEM *u, const struct usher_request *r)
 {
-	s32 cid = usher_search_quiet(u, r, r->waker);
+	u32 upward = u->tier_order == USHER_STRONGEST_FIRST && !usher_light(u, &r->demand);
+	s32 cid = usher_search_quiet(u, r, r->waker, upward);
 	struct usher_decision d = cid < 0 ? usher_decide(r->waker, USHER_PARTNER, false) :
 					    usher_decide(cid, usher_reason_core(&u->cids[r->waker], &u->cids[cid]), true);
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use usher_core::{Demand, Reason, TierOrder, Wake, MAX_TIERS};
+use usher_core::{Demand, Hints, Reason, TierOrder, Wake, MAX_TIERS};
 
 use crate::plain::{Answer, Plain, Wanted};
 
@@ -270,6 +270,23 @@ impl Plain<'_> {
             false => 1,
         };
         cids.map(of).sum()
+    }
+
+    /// Who may be claimed for the partner of the task on cid, which gives way to it later; nobody if the list is empty. As if
+    /// that one shared its core, but for strong CPUs.
+    pub fn beside(&self, cid: u32, wanted: &Wanted, hints: Hints, demand: Demand) -> Vec<Answer> {
+        let strongest = self.machine.settings.tier_order == TierOrder::StrongestFirst;
+        let weakest = self.tiers().last().expect("a tier").1;
+        if self.asymmetric() && strongest && !light(demand, weakest) {
+            let here = self.capacity(cid);
+            let stronger = self.tiers().into_iter().filter(|t| greater(t.1, here));
+            let stronger: Vec<u32> = stronger.map(|(tier, _)| tier).collect();
+            let near = self.in_llc(cid, true, &wanted.of_tiers(&stronger));
+            if let Some(near) = near.filter(|_| !stronger.is_empty()) {
+                return vec![Answer::taken(Reason::Crowded, [near].into())];
+            }
+        }
+        self.uncrowd(cid, wanted, hints)
     }
 
     /// A task runs on cid: who may be claimed for it; nobody if the list is empty.

@@ -62,6 +62,8 @@ pub enum Op {
         by: u32,
         allowed: Allowed,
         hints: u32,
+        /// Of its partner, if it gives way to one.
+        demand: Demand,
         /// When the turns of its core began, in half slices.
         began: Vec<u32>,
     },
@@ -235,7 +237,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
             continue;
         }
         match random.below(100) {
-            0..=39 => ops.push(Op::Place {
+            0..=38 => ops.push(Op::Place {
                 wake: random.pick(&[Wake::Wake, Wake::Wake, Wake::Sync, Wake::Sync, Wake::Fork]),
                 prev: random.below(machine.nr_cids()),
                 waker: random.below(machine.nr_cids()),
@@ -251,11 +253,12 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 demand: draw_demand(random),
             }),
             77 => ops.push(Op::MisfitCall(cid)),
-            78 => ops.push(Op::Crowd {
+            39 | 78 => ops.push(Op::Crowd {
                 cid,
                 by: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
                 hints: draw_hints(random),
+                demand: draw_demand(random),
                 began: (0..machine.smt).map(|_| random.below(9)).collect(),
             }),
             79 | 80 => ops.push(Op::Ran(cid, draw_time(random))),
@@ -460,10 +463,13 @@ impl<'a> Pair<'a> {
                 by,
                 ref allowed,
                 hints,
+                demand,
                 ref began,
             } => {
                 let wanted = self.wanted(allowed, 0);
-                self.crowd(cid, by, &wanted, hints, began)
+                let hints = Hints::from_bits(hints).expect("legal ones are drawn");
+                self.crowd(cid, by, &wanted, hints, began)?;
+                self.beside(cid, by, &wanted, hints, demand)
             }
             Op::MisfitCall(cid) => same(
                 "misfit_call",
@@ -624,7 +630,14 @@ impl<'a> Pair<'a> {
         self.accept_found(found, false, &answers)
     }
 
-    fn crowd(&mut self, cid: u32, by: u32, wanted: &Wanted, hints: u32, began: &[u32]) -> Checked {
+    fn crowd(
+        &mut self,
+        cid: u32,
+        by: u32,
+        wanted: &Wanted,
+        hints: Hints,
+        began: &[u32],
+    ) -> Checked {
         let half = self.machine.settings.slice_ns / 2;
         let mates = self.machine.cores[cid as usize].clone();
         for (mate, &began) in mates.zip(began) {
@@ -639,7 +652,6 @@ impl<'a> Pair<'a> {
         if self.machine.smt == 1 {
             return Ok(());
         }
-        let hints = Hints::from_bits(hints).expect("legal ones are drawn");
         let answers = self.plain.uncrowd(cid, wanted, hints);
         let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
@@ -650,14 +662,25 @@ impl<'a> Pair<'a> {
         let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request));
         self.reasons[Reason::Crowded.index()] += u64::from(found.is_some());
         same("a bound was met", gave_up, false)?;
-        self.accept_found(found, false, &answers)?;
+        self.accept_found(found, false, &answers)
+    }
 
-        // Where the partner runs of one that gives way to it later: as if that one shared its core.
-        let answers = self.plain.uncrowd(by, wanted, hints);
+    /// Where the partner runs of one that gives way to it later.
+    fn beside(
+        &mut self,
+        cid: u32,
+        by: u32,
+        wanted: &Wanted,
+        hints: Hints,
+        demand: Demand,
+    ) -> Checked {
+        let answers = self.plain.beside(by, wanted, hints, demand);
+        let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
-            prev: Cid(cid),
-            waker: Cid(by),
-            ..request
+            allowed: allowed.as_ref(),
+            hints,
+            demand,
+            ..Request::wake(Cid(cid), Cid(by))
         };
         let (beside, gave_up) = self.bounded(by, |core| core.pair_beside(&request));
         self.reasons[beside.reason.index()] += 1;
