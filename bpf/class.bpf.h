@@ -32,7 +32,7 @@ static __always_inline u32 weight_of(struct task_struct *p)
 {
 	u64 weight = p->scx.weight, shares;
 
-	if (!bpf_core_field_exists(p->sched_task_group))
+	if (!bpf_core_field_exists(p->sched_task_group->shares))
 		return weight;
 	shares = p->sched_task_group->shares;
 	if (shares)

@@ -130,10 +130,14 @@ static __always_inline void hints_inherit(struct usher __arena *u, struct task_s
 	if (!parent || !(usher_nr_rules ? parent->wish : parent->flags))
 		return;
 	h = hinted_anew(child);
-	if (h)
-		h->wish = parent->wish;
-	else
+	if (!h) {
 		count_hint(u, USHER_HINT_NO_MEMORY);
+		return;
+	}
+	h->wish = parent->wish;
+	/* A kernel asks for no CPU for a child that may run on one only: it lives where its parent does. */
+	if (h->flags && child->nr_cpus_allowed == 1)
+		settle(u, h, u->cids[cid_of(u, child->thread_info.cpu)].llc);
 }
 
 /* Whether the caller may set the hints of a task: as for its priority. */

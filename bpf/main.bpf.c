@@ -141,6 +141,18 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "class.bpf.h"
 #include "hand.bpf.h"
 
+/*
+ * What this CPU queued last is in its queue by now, and somebody may idle who looked too soon: see usher_look_later(). Before all else,
+ * as one more task would be looked for in its place, and among the CPUs that are allowed to that one.
+ */
+static __noinline void late_look(struct usher __arena *u, u32 self)
+{
+	if (usher_idle_mode == USHER_IDLE_USHER)
+		kick(u, self, usher_late_look(u, self));
+	else
+		builtin_late_look(u, self);
+}
+
 static __always_inline u32 wake_kind(u64 wake_flags)
 {
 	if (wake_flags & USHER_WF_FORK)
@@ -162,6 +174,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
+	late_look(u, self);
 	if (!allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
 		count(self, USHER_HOST_NO_SET);
 		return prev_cpu;
@@ -260,7 +273,8 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	s32 idle = USHER_NONE_IDLE;
 	u64 due, vtime;
 
-	if (victim >= 0) {
+	/* The set may be another by now, where CPUs come that are not in the tables. */
+	if (victim >= 0 && bpf_cpumask_test_cpu(u->cids[victim].cpu, p->cpus_ptr)) {
 		preempt(u, p, victim, enq_flags);
 		return;
 	}
@@ -299,7 +313,9 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 self = cid_of(u, bpf_get_smp_processor_id());
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 cid = cid_of(u, cpu);
+	bool pinned;
 
+	late_look(u, self);
 	if (move_on(u, p, cid, enq_flags))
 		return;
 	if (usher_host_cpus[self].gives_pid == p->pid && !(enq_flags & SCX_ENQ_WAKEUP)) {
@@ -307,20 +323,19 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 		return;
 	}
-	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p)) {
-		/*
-		 * Kernel threads of a CPU do little, and what they do others wait for. On a CPU
-		 * that just comes online they are all there is.
-		 */
-		if ((p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP) || !known_cpu(u, cpu)) {
-			count(self, USHER_HOST_LOCAL);
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
-			return;
-		}
+	pinned = p->nr_cpus_allowed == 1 || usher_migration_disabled(p);
+	/*
+	 * A CPU that just comes online takes from no queue, and a task may be allowed on no other. Kernel threads of a CPU do
+	 * little, and what they do others wait for.
+	 */
+	if (!known_cpu(u, cpu) || (pinned && p->flags & PF_KTHREAD && enq_flags & SCX_ENQ_WAKEUP)) {
+		count(self, USHER_HOST_LOCAL);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+	} else if (pinned) {
 		enqueue_pinned(u, p, cpu, cid, self, enq_flags);
-		return;
+	} else {
+		enqueue_shared(u, p, cid, self, enq_flags);
 	}
-	enqueue_shared(u, p, cid, self, enq_flags);
 }
 
 /* A task from the CPU's own queue, if there may be one. */
@@ -507,10 +522,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!known_cpu(u, cpu))
 		return;
-	if (usher_idle_mode == USHER_IDLE_USHER)
-		kick(u, cid, usher_late_look(u, cid));
-	else
-		builtin_late_look(u, cid);
+	late_look(u, cid);
 	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
@@ -547,6 +559,9 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		return;
 	}
 	if (!idle) {
+		/* A higher class takes it, and no task of ours may preempt that: as in cpu_release(), which is not called for an idle CPU. */
+		if (preempting() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
+			usher_cpupri_set(u, cid, USHER_NO_LEVEL);
 		usher_host_cpus[cid].vain = 0;
 		usher_idle_exit(u, cid);
 		rescue(u, cid);
@@ -570,14 +585,12 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 
 	if (!known_cpu(u, cpu))
 		return;
-	if (usher_idle_mode != USHER_IDLE_USHER) {
-		builtin_late_look(u, cid);
+	late_look(u, cid);
+	if (usher_idle_mode != USHER_IDLE_USHER)
 		return;
-	}
 	class_goes_on(u, p, cid);
 	if (running_move(u))
 		move_tick(u, p, cid);
-	kick(u, cid, usher_late_look(u, cid));
 	rescue(u, cid);
 }
 
@@ -611,9 +624,10 @@ void BPF_STRUCT_OPS(usher_exit_task, struct task_struct *p, struct scx_exit_task
 	hints_gone(usher(), p);
 }
 
-/* A virtual time of another scheduler means nothing here: 0 is that of a task that never ran. */
+/* A virtual time or slice of another scheduler means nothing here: 0 is the time of a task that never ran. */
 void BPF_STRUCT_OPS(usher_enable, struct task_struct *p)
 {
+	scx_bpf_task_set_slice(p, usher()->slice_ns);
 	scx_bpf_task_set_dsq_vtime(p, 0);
 }
 

@@ -17,10 +17,10 @@
  *
  * In a kernel a task put into a queue by ops.enqueue() arrives there only after the callback has
  * returned. A CPU may look in between, find the queue empty and retire its bit. So the filling CPU
- * remembers the queue (usher_look_later()) and looks once more at its next callback, at the latest
- * at its next tick (usher_late_look()); until then the task may wait beside an idle CPU. An idle
- * CPU that fills a queue from an interrupt has no next callback and no tick: it must be made to
- * look for work itself.
+ * remembers the queue (usher_look_later()) and looks once more first of all at its next callback, at the
+ * latest at the next tick of a task of ours or when a higher class there ends (usher_late_look()); until then the
+ * task may wait beside an idle CPU. An idle CPU that fills a queue from an interrupt has no next callback and no
+ * tick: it must be made to look for work itself.
  *
  * A queue's clock is the largest virtual time at which one of its tasks began to run. Clocks of
  * different LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12
@@ -102,8 +102,9 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 l
 /*
  * The virtual time from which a task is charged that joins the queue of llc. One that slept is behind the clock by at most the
  * lead of who runs, so that it can end a turn: with more, those that slept long and have much to do hold up one that hardly sleeps, and
- * for which all of them may have waited. A task that never ran begins a slice ahead: those born later come later, so that
- * no storm of forks can hold back who waits already.
+ * for which all of them may have waited. Who finds an idle CPU joins no queue, and only usher_vtime_charge() bounds what it is
+ * behind. A task that never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
+ * waits already.
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
@@ -373,9 +374,8 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 
 /*
  * self fills the queue of llc with a task that arrives only after the callback, and that may run on
- * the allowed CPUs (NULL: on all). usher_late_look() comes back to it; the set may change until
- * then, which at worst sends the wrong CPU. True: self is idle, and the host makes it look for
- * work, lest no callback comes.
+ * the allowed CPUs (NULL: on all; the set stays until then). usher_late_look() comes back to it, before self fills
+ * another queue. True: self is idle, and the host makes it look for work, lest no callback comes.
  */
 USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 llc,
 			       const struct usher_set USHER_MEM *allowed)

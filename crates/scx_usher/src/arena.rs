@@ -2,6 +2,7 @@
 //! The memory that the BPF programs and this process share: the core's tables, and a block per CPU.
 
 use std::ptr::{addr_of, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{bail, Result};
 use libbpf_rs::libbpf_sys::bpf_map__initial_value;
@@ -36,8 +37,13 @@ impl Layout {
     }
 }
 
+/// Arenas built so far.
+static BUILT: AtomicU64 = AtomicU64::new(0);
+
 /// The arena of a loaded object. Valid while the object is.
 pub struct Arena {
+    /// Which of all: counters of another begin at 0 again.
+    number: u64,
     start: NonNull<u8>,
     layout: Layout,
     core: Foreign,
@@ -71,6 +77,7 @@ impl Arena {
             build_into(tables, settings, start.as_ptr(), layout.tables)?
         };
         Ok(Self {
+            number: BUILT.fetch_add(1, Ordering::Relaxed),
             start,
             layout,
             core,
@@ -106,6 +113,7 @@ impl Arena {
     /// All counters now, summed over CPUs.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters {
+            arena: self.number,
             // SAFETY: the arena is mapped as long as this exists.
             core: unsafe { self.core.statistics() },
             ..Counters::default()
@@ -135,6 +143,8 @@ impl Arena {
 /// Everything that is counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
+    /// Whose they are, of all arenas that were built.
+    pub arena: u64,
     /// By the core.
     pub core: Statistics,
     /// Tasks that moved, by level: [`LEVELS`].
@@ -148,9 +158,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was counted since an earlier reading; the longest wait remains that since the start.
+    /// What was counted since an earlier reading, or, if the scheduler has been restarted, since then; the longest wait remains
+    /// that since the start.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut now = *self;
+        if now.arena != earlier.arena {
+            return now;
+        }
         now.core = now.core.since(&earlier.core);
         for (count, before) in now.migrations.iter_mut().zip(earlier.migrations) {
             *count = count.wrapping_sub(before);

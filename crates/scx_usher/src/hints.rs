@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use libbpf_rs::btf::{types::Func, Btf};
 use libbpf_rs::{Iter, Link};
 
 use crate::rules::{Comm, Rule, Rules};
@@ -21,6 +22,8 @@ const BY_USER: u32 = 4;
 /// What is served, and what outlives a restart: hints belong to tasks, which do not restart.
 pub struct Hinting {
     served: bool,
+    /// The kernel lets programs answer prctl(2).
+    answers: bool,
     rules: Rules,
     lives: u32,
     /// Somebody has hinted.
@@ -29,11 +32,31 @@ pub struct Hinting {
     tasks: Vec<u64>,
 }
 
+/// The function whose result tells what a program that calls prctl(2) hears.
+const HOOK: &str = "security_task_prctl";
+
+/// Whether the kernel has it. A program for one that is not there would keep all others from being loaded.
+fn hook_exists() -> bool {
+    let there = Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(HOOK).is_some());
+    if !there {
+        warn_unanswered(&format!("it has no {HOOK}()"));
+    }
+    there
+}
+
+fn warn_unanswered(why: &str) {
+    log::warn!(
+        "no placement hints but by rules: this kernel lets no program answer prctl(2) (it needs CONFIG_BPF_LSM or \
+         CONFIG_SECURITY): {why}"
+    );
+}
+
 impl Hinting {
     /// Rules are empty unless hints are served.
     pub fn new(served: bool, rules: Rules) -> Self {
         Self {
             served,
+            answers: served && hook_exists(),
             lives: 0,
             in_use: !rules.list.is_empty(),
             tasks: vec![0; rules.list.len()],
@@ -52,8 +75,8 @@ impl Hinting {
         let groups = self.rules.list.iter().any(|rule| rule.cgroup.is_some());
         self.lives += 1;
         let progs = &mut skel.progs;
-        progs.usher_prctl.set_autoload(self.served);
-        progs.usher_prctl_too.set_autoload(self.served);
+        progs.usher_prctl.set_autoload(self.answers);
+        progs.usher_prctl_too.set_autoload(self.answers);
         progs.usher_ended_task.set_autoload(self.served);
         progs.usher_survey.set_autoload(self.surveys());
         progs.usher_rule_born.set_autoload(rules);
@@ -100,14 +123,12 @@ impl Hinting {
             links.push(link.context("cannot see control groups come")?);
             self.find_groups(skel);
         }
-        for program in [&mut skel.progs.usher_prctl, &mut skel.progs.usher_prctl_too] {
+        let answering = [&mut skel.progs.usher_prctl, &mut skel.progs.usher_prctl_too];
+        for program in answering.into_iter().filter(|_| self.answers) {
             match program.attach() {
                 Ok(link) => links.push(link),
                 Err(error) => {
-                    log::warn!(
-                        "no placement hints: this kernel lets no program answer prctl(2) (it needs \
-                         CONFIG_BPF_LSM or CONFIG_SECURITY): {error}"
-                    );
+                    warn_unanswered(&error.to_string());
                     break;
                 }
             }

@@ -151,14 +151,12 @@ fn live(
     log::info!("attached as {}", attached.ops);
     if attached.hear_capacities(capacities) {
         log::info!("the kernel's capacities of CPUs are others than its sysfs has");
+        add_counters(current, total);
         attached.stop(hinting)?;
         return Ok(true);
     }
     let happening = watch(args, signals, current, &attached);
-    if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
-        total.add(&arena.counters());
-        log::debug!("hinted tasks per LLC: {:?}", arena.inhabitants());
-    }
+    add_counters(current, total);
     if let Some(path) = &args.stats_json_on_exit {
         report::write(
             path,
@@ -175,6 +173,14 @@ fn live(
         Happening::News => changed || exit.should_restart(),
         _ => false,
     })
+}
+
+/// Adds what a life has counted that is about to end.
+fn add_counters(current: &Current, total: &mut Counters) {
+    if let Some(arena) = current.lock().expect("no reader panics").as_ref() {
+        total.add(&arena.counters());
+        log::debug!("hinted tasks per LLC: {:?}", arena.inhabitants());
+    }
 }
 
 /// CPUs rarely come or go alone: waits until none has for this long, ...

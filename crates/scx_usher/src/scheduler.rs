@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One life of the scheduler: open, load, build the tables, attach; detached when dropped.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{anyhow, bail, Context, Result};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapType, OpenObject};
 use scx_utils::{build_id, compat, UserExitInfo};
 use usher_core::{Settings, Tables};
 use usher_topo::{parse_cpulist, Topology, MAX_CPU_NUMBER};
@@ -93,30 +95,19 @@ fn number(path: &str) -> Result<u64> {
         .with_context(|| format!("{path}: `{}` is no number", text.trim()))
 }
 
-/// What outlives a restart: the maps that keep something for each task. Tasks do not restart, and their hints
+/// What outlives a restart: the maps that keep something for each task, by name. Tasks do not restart, and their hints
 /// stay in force; their allowed CPUs are written anew when the scheduler attaches.
 ///
 /// Nor may such a map go while CPUs do: Linux 6.18 frees it in a kernel thread that may not migrate off its
 /// CPU and waits for a grace period (RCU tasks trace) that waits for the hotplug to end. If that CPU is the one
 /// going offline, hotplug waits for the thread, and the machine's hotplug hangs for ever.
 #[derive(Default)]
-pub struct Storages {
-    hints: Option<OwnedFd>,
-    allowed: Option<OwnedFd>,
-    bursts: Option<OwnedFd>,
-    loads: Option<OwnedFd>,
-}
+pub struct Storages(BTreeMap<OsString, OwnedFd>);
 
 impl Storages {
     fn hand_on(&self, skel: &mut OpenMainSkel<'_>) -> Result<()> {
-        let maps = &mut skel.maps;
-        for (kept, map) in [
-            (&self.hints, &mut maps.usher_hints),
-            (&self.allowed, &mut maps.usher_tasks),
-            (&self.bursts, &mut maps.usher_bursts),
-            (&self.loads, &mut maps.usher_loads),
-        ] {
-            if let Some(kept) = kept {
+        for mut map in skel.open_object_mut().maps_mut() {
+            if let Some(kept) = self.0.get(map.name()) {
                 let reused = map.reuse_fd(kept.as_fd());
                 reused.context("cannot hand on what is kept for each task")?;
             }
@@ -125,15 +116,11 @@ impl Storages {
     }
 
     fn keep(&mut self, skel: &MainSkel<'_>) -> Result<()> {
-        let maps = &skel.maps;
-        for (kept, map) in [
-            (&mut self.hints, &maps.usher_hints),
-            (&mut self.allowed, &maps.usher_tasks),
-            (&mut self.bursts, &maps.usher_bursts),
-            (&mut self.loads, &maps.usher_loads),
-        ] {
-            let map = map.as_fd().try_clone_to_owned();
-            *kept = Some(map.context("cannot keep what is kept for each task")?);
+        let maps = skel.object().maps();
+        for map in maps.filter(|map| map.map_type() == MapType::TaskStorage) {
+            let kept = map.as_fd().try_clone_to_owned();
+            let kept = kept.context("cannot keep what is kept for each task")?;
+            self.0.insert(map.name().to_owned(), kept);
         }
         Ok(())
     }

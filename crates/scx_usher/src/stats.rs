@@ -48,8 +48,8 @@ pub struct Metrics {
     /// Placements.
     #[stat(desc = "wakeups and births that were placed")]
     pub decisions: u64,
-    /// Of those, with an idle CPU.
-    #[stat(desc = "of those, an idle CPU was claimed")]
+    /// Of those, with an idle CPU, or pinned.
+    #[stat(desc = "of those, an idle CPU was claimed, or the task has only one")]
     pub claimed: u64,
     /// Claims lost.
     #[stat(desc = "idle CPUs seen that somebody else claimed first")]
@@ -144,9 +144,11 @@ impl From<&Counters> for Metrics {
             Reason::Nowhere,
             Reason::Partner,
         ];
+        // Those were running.
+        let placed = core.decisions() - core[Reason::Misfit] - core[Reason::Crowded];
         Self {
-            decisions: core.decisions(),
-            claimed: core.decisions() - waits.iter().map(|reason| core[*reason]).sum::<u64>(),
+            decisions: placed,
+            claimed: placed - waits.iter().map(|reason| core[*reason]).sum::<u64>(),
             claims_lost: core[Event::ClaimLost],
             searches_llc: core[Event::SearchLlc],
             searches_node: core[Event::SearchNode],
@@ -324,6 +326,19 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    // Goal: who asks again after a restart is not told nonsense. Method: a reading of another arena, with less in it.
+    #[test]
+    fn counters_of_another_life_begin_anew() {
+        let reading = |arena, moved| Counters {
+            arena,
+            migrations: [moved; LEVELS.len()],
+            ..Counters::default()
+        };
+        let moved = |now: Counters, before| now.since(&before).migrations[0];
+        assert_eq!(moved(reading(1, 50), reading(1, 40)), 10);
+        assert_eq!(moved(reading(2, 3), reading(1, 40)), 3);
     }
 
     #[test]
