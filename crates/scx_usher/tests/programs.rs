@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The stack of the kernel's programs, counted as the verifier counts it (`check_max_stack_depth()`), so that a frame
-//! that has grown is told here and not by a kernel that refuses the scheduler.
+//! The kernel's programs as they were compiled: their stack, counted as the verifier counts it (`check_max_stack_depth()`), so
+//! that a frame that has grown is told here and not by a kernel that refuses the scheduler; and what callbacks do first.
 
 use std::collections::BTreeMap;
 
@@ -150,5 +150,25 @@ fn frames_fit() {
         let (sum, chain) = chains.max_by_key(|(sum, _)| *sum).expect("functions");
         assert!(chain.len() >= 5, "{name}: calls are not found: {chain:?}");
         assert!(sum <= STACK, "{name}: {sum} bytes of {STACK}: {chain:?}");
+    }
+}
+
+// Goal: what a CPU queued last is looked for again before it queues anything else, or looks on behalf of another task: the model
+// enumerates that (`duty_late_look()` in core/tests/duties.h), and so the callbacks have to do it. Method: the first function of
+// ours that each of them calls. Catches: a task that waits beside an idle CPU, since its CPU has queued another one.
+#[test]
+fn callbacks_look_again_first() {
+    let object = &include_bytes!(concat!(env!("OUT_DIR"), "/main.bpf.o"))[..];
+    let functions = functions(&object::File::parse(object).expect("an ELF file"));
+    for callback in [
+        "usher_select_cpu",
+        "usher_enqueue",
+        "usher_dispatch",
+        "usher_tick",
+    ] {
+        let found = functions.values().find(|f| f.name == callback);
+        let calls = &found.unwrap_or_else(|| panic!("no {callback}")).calls;
+        let first = calls.first().map(|at| functions[at].name.as_str());
+        assert_eq!(first, Some("late_look"), "{callback}");
     }
 }
