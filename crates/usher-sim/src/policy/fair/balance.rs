@@ -249,7 +249,7 @@ impl Fair {
                 host,
                 domain,
                 (step.domain, index),
-                env.is_idle(),
+                (env.dst, env.is_idle()),
                 local,
                 |c| !env.skip.contains(&c),
             );
@@ -311,7 +311,7 @@ impl Fair {
                 return false;
             }
         }
-        let Some((_, best)) = &picture.busiest else {
+        let Some((best_index, best)) = &picture.busiest else {
             return true;
         };
         if stats.kind != best.kind {
@@ -321,6 +321,7 @@ impl Fair {
         match stats.kind {
             GroupType::Overloaded => stats.avg_load > best.avg_load,
             GroupType::Imbalanced => false,
+            GroupType::Packing => group.priority < domain.groups[*best_index].priority,
             GroupType::Misfit => stats.misfit >= best.misfit,
             GroupType::SmtBalance if stats.idle_cpus == 0 && best.idle_cpus == 0 => false,
             GroupType::FullyBusy => false,
@@ -341,7 +342,10 @@ impl Fair {
         busiest: &GroupStats,
     ) -> bool {
         let (domain, local) = (env.domain().0, &picture.local);
-        if matches!(busiest.kind, GroupType::Misfit | GroupType::Imbalanced) {
+        if matches!(
+            busiest.kind,
+            GroupType::Misfit | GroupType::Packing | GroupType::Imbalanced
+        ) {
             return false;
         }
         if local.kind > busiest.kind {
@@ -357,6 +361,11 @@ impl Fair {
             return false;
         }
         if busiest.kind != GroupType::Overloaded {
+            // 6.6 and later: who is no thread of several takes from a shared core.
+            let (from, to) = (&domain.groups[index], &domain.groups[env.domain().1.local]);
+            if env.is_idle() && busiest.kind == GroupType::SmtBalance && from.is_smt != to.is_smt {
+                return false;
+            }
             let gap = busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1;
             return !env.is_idle() || gap || busiest.nr_fair == 1;
         }
@@ -410,6 +419,7 @@ impl Fair {
         let (what, imbalance) = match busiest.kind {
             GroupType::Misfit if domain.asym => (Move::Misfit, 1),
             GroupType::Misfit => (Move::Load, busiest.misfit),
+            GroupType::Packing => (Move::Tasks, busiest.nr_fair),
             GroupType::SmtBalance | GroupType::Imbalanced => (Move::Tasks, 1),
             _ if local.kind == GroupType::HasSpare => {
                 self.spare_imbalance(env, index, local, busiest)
@@ -475,6 +485,9 @@ impl Fair {
             }
             let dst_capacity = self.cpu(env.dst).rq.capacity;
             if domain.asym && rq.nr == 1 && !greater(dst_capacity, rq.capacity) {
+                continue;
+            }
+            if rq.nr == 1 && self.is_preferred_to(domain, cpu, env.dst) {
                 continue;
             }
             let value = match env.what {

@@ -227,6 +227,9 @@ impl Fair {
             return true;
         }
         let (domain, sd) = (env.domain().0, &self.cpu(env.dst).sds[env.place]);
+        if env.is_idle() && self.packs_running(domain, env.dst, src) {
+            return true;
+        }
         let kind = self.cfg.active_any || env.what == Move::Tasks;
         kind && sd.failed > domain.cache_nice_tries + 2 && self.cpu(src).rq.nr > 0
     }

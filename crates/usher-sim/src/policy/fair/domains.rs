@@ -64,6 +64,8 @@ pub struct Group {
     pub prefer_sibling: bool,
     /// The group is a core of several threads.
     pub is_smt: bool,
+    /// Priority of the most preferred CPU (`asym_prefer_cpu`), where that counts.
+    pub priority: u32,
 }
 
 /// A span and its groups.
@@ -91,6 +93,8 @@ pub struct Domain {
     pub near: bool,
     /// Its CPUs differ in capacity.
     pub asym: bool,
+    /// Its CPUs differ in priority (`SD_ASYM_PACKING`).
+    pub packing: bool,
     /// 6.7: tasks that may run on one node while others idle.
     pub imb_numa_nr: u64,
 }
@@ -123,6 +127,25 @@ pub struct Domains {
     pub llc: Vec<Option<usize>>,
     /// By cpu number: place of the lowest domain with CPUs of different capacity (`sd_asym_cpucapacity`).
     pub asym: Vec<Option<usize>>,
+    /// By cpu number: priority (`arch_asym_cpu_priority`), where that counts.
+    pub priority: Vec<u32>,
+}
+
+/// Whether CPUs differ in priority, and not in what the kernel takes for their capacity: hybrids whose cores have several
+/// threads. See `packing.rs`.
+pub fn packs(machine: &Machine) -> bool {
+    let mut capacities = machine.cpus().iter().map(|&cpu| machine.cpu(cpu).capacity);
+    let first = capacities.next();
+    machine.topo().smt_width() > 1 && capacities.any(|capacity| Some(capacity) != first)
+}
+
+/// What the kernel takes for a CPU's capacity.
+pub fn capacity(machine: &Machine, cpu: Cpu) -> u32 {
+    if packs(machine) {
+        1024
+    } else {
+        machine.cpu(cpu).capacity
+    }
 }
 
 /// What of the rules depends on the kernel's version and configuration.
@@ -251,7 +274,13 @@ impl Domains {
             chain: vec![Vec::new(); n],
             llc: vec![None; n],
             asym: vec![None; n],
+            priority: vec![0; n],
         };
+        if packs(machine) {
+            for &cpu in machine.cpus() {
+                out.priority[cpu.index()] = machine.cpu(cpu).capacity;
+            }
+        }
         // By layer and cpu number: the domain there, found by its lowest CPU where spans are disjoint and
         // by its node where they are not.
         let mut known: Vec<Vec<Option<usize>>> = vec![vec![None; n]; layers.len()];
@@ -323,7 +352,7 @@ fn groups(
             .iter()
             .filter(|c| child.is_none_or(|s| s[c.index()] == set))
             .collect();
-        let capacities = || set.iter().map(|c| u64::from(machine.cpu(c).capacity));
+        let capacities = || set.iter().map(|c| u64::from(capacity(machine, c)));
         let mut cores: Vec<_> = set.iter().map(|c| machine.cpu(c).core).collect();
         cores.sort_unstable();
         cores.dedup();
@@ -336,6 +365,11 @@ fn groups(
             cores: cores.len() as u32,
             prefer_sibling: set.len() > 1 && !matches!(level, Level::Smt),
             is_smt: set.len() > 1 && cores.len() == 1,
+            priority: set
+                .iter()
+                .map(|c| machine.cpu(c).capacity)
+                .max()
+                .unwrap_or(0),
             set,
         });
     }
@@ -352,8 +386,9 @@ fn make(
     imb_numa_nr: u64,
 ) -> Domain {
     let mut groups = groups(machine, level, cpu, span, child);
-    let capacity = |c: Cpu| machine.cpu(c).capacity;
-    let asym = span.iter().any(|c| capacity(c) != capacity(cpu));
+    let differ = |of: &dyn Fn(Cpu) -> u32| span.iter().any(|c| of(c) != of(cpu));
+    let asym = differ(&|c| capacity(machine, c));
+    let packing = packs(machine) && differ(&|c| machine.cpu(c).capacity);
     // Where capacities differ, and among distant nodes, siblings are not filled evenly.
     let below_is_numa = groups.iter().any(|g| {
         g.cpus
@@ -386,6 +421,7 @@ fn make(
         numa,
         near: !matches!(level, Level::Numa(d) if d > rules.reclaim_distance),
         asym,
+        packing,
         imb_numa_nr,
     }
 }

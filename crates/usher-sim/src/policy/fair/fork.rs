@@ -128,7 +128,7 @@ impl Fair {
                 domain.groups[step.local].max_capacity < domain.groups[index].max_capacity
             }
             GroupType::HasSpare => self.goes_to_spare(host, domain, step, task, (local, other)),
-            GroupType::SmtBalance | GroupType::Imbalanced => false,
+            GroupType::SmtBalance | GroupType::Packing | GroupType::Imbalanced => false,
         }
     }
 
@@ -252,6 +252,6 @@ fn is_idler(stats: &GroupStats, best: &GroupStats, stronger: bool) -> bool {
             (stats.idle_cpus, std::cmp::Reverse(stats.util))
                 > (best.idle_cpus, std::cmp::Reverse(best.util))
         }
-        GroupType::SmtBalance | GroupType::Imbalanced => false,
+        GroupType::SmtBalance | GroupType::Packing | GroupType::Imbalanced => false,
     }
 }

@@ -18,6 +18,7 @@ mod detach;
 mod fork;
 mod llc;
 mod nohz;
+mod packing;
 mod policy;
 mod rt_above;
 mod scratch;

@@ -130,6 +130,9 @@ impl Fair {
             // 5.6: without a stronger CPU there is no help for a misfit task.
             return self.cpu(cpu).misfit > 0 && self.stronger_exists(cpu);
         }
+        if self.preferred_idles(cpu) {
+            return true;
+        }
         host.access(self.llc(cpu).line(), Access::Read);
         self.domains.llc[cpu.index()].is_some() && self.llc(cpu).nr_busy > 1
     }

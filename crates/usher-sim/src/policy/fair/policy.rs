@@ -343,7 +343,10 @@ impl Policy for Fair {
     fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
         let at = host.task(task).cpu();
         let (here, there) = (self.cpu(cpu), self.cpu(at));
-        let equal = here.rq.capacity == there.rq.capacity && self.same_llc(cpu, at);
+        let priority = &self.domains.priority;
+        let equal = here.rq.capacity == there.rq.capacity
+            && priority[cpu.index()] == priority[at.index()]
+            && self.same_llc(cpu, at);
         let rt = self.task(task).is_rt() || there.rt.nr() > 0;
         let weight = self.domains.llc_of(cpu)?.weight();
         (equal && !rt).then_some((32 * weight + 64) * MS)

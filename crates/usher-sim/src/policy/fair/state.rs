@@ -240,7 +240,10 @@ impl Fair {
             .map(|i| {
                 let cpu = Cpu(i as u32);
                 let (home, capacity) = match machine.online().contains(cpu) {
-                    true => (Some(machine.cpu(cpu).node), machine.cpu(cpu).capacity),
+                    true => (
+                        Some(machine.cpu(cpu).node),
+                        super::domains::capacity(&machine, cpu),
+                    ),
                     false => (None, 1024),
                 };
                 let rq_line = host.new_line(rq_class, home);

@@ -21,6 +21,8 @@ pub enum GroupType {
     Misfit,
     /// A core with two busy threads, beside cores with none (6.6 and later).
     SmtBalance,
+    /// The CPU that balances is preferred to its own (`packing.rs`).
+    Packing,
     /// Tasks could not leave because of their affinity.
     Imbalanced,
     /// More work than it can do.
@@ -91,11 +93,13 @@ impl GroupStats {
     }
 
     /// 6.5: the type, and with it the average load where types of that kind are compared by it.
-    pub fn classify(&mut self, pct: u64, imbalanced: bool, smt_balance: bool) {
+    pub fn classify(&mut self, pct: u64, imbalanced: bool, smt_balance: bool, packing: bool) {
         self.kind = if self.is_overloaded(pct) {
             GroupType::Overloaded
         } else if imbalanced {
             GroupType::Imbalanced
+        } else if packing {
+            GroupType::Packing
         } else if smt_balance {
             GroupType::SmtBalance
         } else if self.misfit > 0 {
@@ -163,17 +167,17 @@ impl Fair {
             stats.misfit = 1;
         }
         host.charge(group.cpus.len() as u64 * work::STAT_NS + work::GROUP_NS);
-        stats.classify(domain.pct, false, false);
+        stats.classify(domain.pct, false, false, false);
         stats
     }
 
-    /// 6.5 `update_sg_lb_stats`: a group for the balancer of `dst`, over the CPUs it may consider.
+    /// 6.5 `update_sg_lb_stats`: a group for the balancer of an idle or busy CPU, over the CPUs it may consider.
     pub(super) fn balance_stats(
         &self,
         host: &mut Host,
         domain: &Domain,
         place: (usize, usize),
-        dst_idle: bool,
+        (dst, idle): (Cpu, bool),
         local: bool,
         consider: impl Fn(Cpu) -> bool,
     ) -> GroupStats {
@@ -202,8 +206,10 @@ impl Fair {
         }
         host.charge(group.cpus.len() as u64 * work::STAT_NS + work::GROUP_NS);
         let imbalanced = self.imbalanced[domain_index][index];
-        let smt = self.cfg.smt_balance && !local && dst_idle && group.is_smt && stats.nr_fair > 1;
-        stats.classify(domain.pct, imbalanced, smt);
+        let gives = !local && idle;
+        let smt = self.cfg.smt_balance && gives && group.is_smt && stats.nr_fair > 1;
+        let packing = gives && self.group_packs(domain, dst, group, &stats);
+        stats.classify(domain.pct, imbalanced, smt, packing);
         stats
     }
 }

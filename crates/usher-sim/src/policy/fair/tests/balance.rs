@@ -3,7 +3,7 @@
 
 use super::machine;
 use super::stage::Stage;
-use crate::ids::{Cpu, TaskId};
+use crate::ids::{Cpu, Id, TaskId};
 use crate::policy::fair::balance::{greater, IdleKind};
 use crate::policy::fair::config::{Config, Hints, MS};
 use crate::policy::fair::stats::{GroupStats, GroupType};
@@ -43,7 +43,7 @@ fn groups_are_classified_by_their_borders() {
             capacity: 4096,
             ..GroupStats::empty()
         };
-        stats.classify(117, false, false);
+        stats.classify(117, false, false, false);
         stats.kind
     };
     assert_eq!(
@@ -402,6 +402,45 @@ fn misfits_go_to_strong_cpus() {
             misfit.then_some(Cpu(0)),
             "util {util}"
         );
+    }
+}
+
+// Goal: hybrids whose cores have several threads: the kernel counts all CPUs as equally strong, and prefers some. An idle one that
+// is preferred takes a lone task from one that is not, and not the other way; but nobody's priority counts while its sibling works.
+// Method: who runs, who balances, and whom the stopper is to push where. Catches: strong cores that idle for a whole run beside tasks
+// on weak CPUs, which the rules for capacities come to where cores have several threads, and with which no kernel runs.
+#[test]
+fn preferred_cpus_pull_lone_tasks() {
+    let on = machine("hybrid-8p16e");
+    let of = |capacity: bool| {
+        let strong = |c: &&Cpu| (on.cpu(**c).capacity == 1024) == capacity;
+        on.cpus().iter().filter(strong).copied().collect::<Vec<_>>()
+    };
+    let (strong, weak) = (of(true), of(false)[0]);
+    let threads = on.core_cpus(on.cpu(strong[0]).core).to_vec();
+    let other = *strong.iter().find(|c| !threads.contains(c)).expect("cores");
+    let (one, two) = (threads[0], threads[1]);
+    for (running, balances, pushed) in [
+        (&[weak][..], one, Some((weak, one))),
+        (&[one], weak, None),
+        (&[one], other, None),
+        (&[weak, two], one, None),
+        (&[one, two], other, Some((one, other))),
+        (&[one, two], weak, Some((one, weak))),
+    ] {
+        let mut stage = Stage::new(on.clone(), Config::eevdf());
+        assert!(stage.fair.cpus.iter().all(|cpu| cpu.rq.capacity == 1024));
+        running.iter().for_each(|cpu| {
+            stage.runner(cpu.0);
+        });
+        let place = stage.fair.domains.llc[balances.index()].expect("an LLC");
+        stage.at(COLD, balances);
+        balance(&mut stage, balances.0, place, IdleKind::Idle);
+        let found = on.cpus().iter().find_map(|&cpu| {
+            let to = stage.fair.cpus[cpu.index()].push_to?;
+            Some((cpu, to))
+        });
+        assert_eq!(found, pushed, "{running:?} run, {balances} balances");
     }
 }
 

@@ -262,10 +262,9 @@ fn the_idle_bound_follows_the_domains() {
     let mut stage = Stage::new(machine("hybrid-8p16e"), Config::eevdf());
     stage.runner(1);
     let task = stage.waiter(1);
-    let weakest = stage.sim.host.machine().cpus().to_vec();
-    let weakest = weakest
-        .into_iter()
-        .min_by_key(|&c| stage.fair.cpus[c.0 as usize].rq.capacity);
+    let machine = stage.sim.host.machine();
+    let weakest = machine.cpus().iter().copied();
+    let weakest = weakest.min_by_key(|&cpu| machine.cpu(cpu).capacity);
     let weakest = weakest.expect("a CPU");
     assert_eq!(
         stage.fair.idle_bound_ns(&stage.sim.host, task, weakest),
