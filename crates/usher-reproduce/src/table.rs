@@ -76,10 +76,11 @@ impl Value {
             let number = text.trim().parse::<f64>().ok();
             number.filter(|n| *n == 0.0 || MAGNITUDES.contains(&n.abs()))
         };
-        let digits = |text: &str| {
-            text.trim()
-                .split_once('.')
-                .map_or(0, |(_, digits)| digits.len())
+        // Of the last digit printed: the power of ten that it counts.
+        let unit = |text: &str| {
+            let (digits, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+            let behind = digits.split_once('.').map_or(0, |(_, behind)| behind.len());
+            exponent.parse::<i32>().unwrap_or(0) - behind as i32
         };
         match text.split_once("..") {
             None => number(text).map(|n| Value {
@@ -87,7 +88,7 @@ impl Value {
                 high: n,
                 rounding: match text.trim() {
                     "1" => 0.0,
-                    text => 0.5 / 10f64.powi(digits(text) as i32),
+                    text => 0.5 * 10f64.powi(unit(text)),
                 },
             }),
             Some((low, high)) => {
@@ -185,6 +186,7 @@ impl Table {
         })?;
         let columns = columns(&header.fields).map_err(|what| wrong(header.line, what))?;
         let mut seen = BTreeMap::new();
+        let mut sense: BTreeMap<_, (usize, Better)> = BTreeMap::new();
         let mut rows = Vec::new();
         for record in records {
             let line = record.line;
@@ -194,6 +196,16 @@ impl Table {
                 return Err(wrong(
                     line,
                     format!("row `{words}` is in line {first} already; leave one of them out"),
+                ));
+            }
+            let place = row.place();
+            let place = [place.0, place.1, place.2, place.3].map(str::to_string);
+            let (first, better) = *sense.entry(place).or_insert((line, row.better));
+            if better != row.better && ![better, row.better].contains(&Better::Unstated) {
+                let (is, was) = (row.better.name(), better.name());
+                return Err(wrong(
+                    line,
+                    format!("better `{is}`: line {first} says `{was}` of the same metric there; one of them is wrong"),
                 ));
             }
             rows.push(row);
@@ -242,6 +254,14 @@ impl Table {
                 .collect(),
         }
     }
+}
+
+/// The names in a parameter column.
+fn keys(parameter: &str) -> Vec<&str> {
+    let parts = parameter.split([' ', ';']).filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').map_or(part, |(key, _)| key))
+        .collect()
 }
 
 /// Where each of [`COLUMNS`] is.
@@ -315,6 +335,18 @@ fn row(record: &csv::Record, columns: &[usize], width: usize) -> std::result::Re
             Some(noise.ok_or_else(expected)?)
         }
     };
+    let parameter = named("parameter")?;
+    let keys = keys(&parameter);
+    if let Some(twice) = keys
+        .iter()
+        .enumerate()
+        .find(|(i, key)| keys[..*i].contains(key))
+    {
+        return Err(format!(
+            "parameter `{parameter}`: `{}` is there twice; leave one out",
+            twice.1
+        ));
+    }
     Ok(Row {
         line: record.line,
         source: named("source")?,
@@ -322,7 +354,7 @@ fn row(record: &csv::Record, columns: &[usize], width: usize) -> std::result::Re
         benchmark: named("benchmark")?,
         metric: named("metric")?,
         better,
-        parameter: named("parameter")?,
+        parameter,
         variant: named("variant")?,
         value,
         noise_pct,
@@ -366,6 +398,14 @@ mod tests {
                 "noise_pct `-2`: must be empty or a number from 0",
             ),
             (
+                "s,m,b,x,lower,p=1 q=2;p=3,new,1,,",
+                "parameter `p=1 q=2;p=3`: `p` is there twice",
+            ),
+            (
+                "s,m,b,x,higher,p=1,new,1,,",
+                "better `higher`: line 2 says `lower` of the same metric there",
+            ),
+            (
                 "s,m,b,x,less,p=1,new,1,,",
                 "better `less`: must be higher, lower or unstated",
             ),
@@ -395,6 +435,9 @@ mod tests {
             ("0.998", 0.0005),
             ("1", 0.0),
             ("1.0", 0.05),
+            ("2170e-3", 0.0005),
+            ("1.5e1", 0.5),
+            ("-2.50E+2", 0.5),
         ] {
             let value = Value::parse(text).unwrap();
             assert!(

@@ -305,7 +305,8 @@ impl World {
         self.metrics.new_counter(name)
     }
 
-    /// A single number. Its result is called `<name>`; put the unit last: `elapsed_ns`.
+    /// A single number. Its result is called `<name>`; put the unit last. `elapsed_ns` is how long the workload took by its own
+    /// count, and what all rates are over.
     pub fn new_value(&mut self, name: &str) -> ValueId {
         self.metrics.new_value(name)
     }

@@ -69,6 +69,10 @@ fn json_has_the_promised_fields() {
     ] {
         assert!(report["metrics"][metric].is_number(), "{metric}");
     }
+    let metric = |name: &str| report["metrics"][name].as_f64().expect(name);
+    // Over the time that hackbench itself takes, not the births of its tasks.
+    let sent = metric("messages_per_s") * metric("elapsed_ns") / 1e9;
+    assert!((sent / metric("messages") - 1.0).abs() < 1e-6, "{sent}");
     assert!(report["migrations"]["node"].is_number() && report["reasons"]["queued"].is_number());
     let line = &report["lines"]["usher-queue"];
     assert!(

@@ -15,6 +15,7 @@ use super::syntax::{Origin, Place};
 use crate::cpuset::CpuSet;
 use crate::error::{nearest, SimError};
 use crate::ids::{Cpu, Nanos};
+use crate::params::format_duration;
 use crate::program::TaskSpec;
 use crate::world::{Barrier, Cond, Mutex, MutexKind, Object, Word, World};
 
@@ -39,6 +40,17 @@ pub(super) fn lower(
         .iter()
         .map(|task| lowering.task(task, hints))
         .collect::<Result<Vec<TaskPlan>, SimError>>()?;
+    let warmup = args.get("warmup");
+    if let Some(duration) = duration.filter(|duration| *duration <= warmup) {
+        return Err(SimError::Parameter {
+            key: "warmup".into(),
+            what: format!(
+                "is {}, and the run ends after {}; what the warmup takes is a part of that and must be less",
+                format_duration(warmup),
+                format_duration(duration)
+            ),
+        });
+    }
     let threads: u32 = tasks.iter().map(|t| t.instances).sum();
     if threads == 0 {
         let what = "no task has an `instance` above 0; there is nothing to run";
@@ -78,7 +90,7 @@ pub(super) fn lower(
         } else {
             Stop::AllExit
         },
-        warmup: args.get("warmup"),
+        warmup,
         headline: headline(file),
         limits: limits(&reading),
     })

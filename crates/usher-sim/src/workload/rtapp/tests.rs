@@ -437,6 +437,23 @@ fn ignoring_is_explicit() {
     assert!(wrong.contains("nearest: util_min"), "{wrong}");
 }
 
+// Goal: a warmup that leaves nothing to measure is refused, and not left out. Method: as long as the run, and a little less.
+#[test]
+fn a_warmup_is_shorter_than_the_run() {
+    let text =
+        r#"{ "global": { "duration": 2 }, "tasks": { "x": { "run": 1000, "sleep": 1000 } } }"#;
+    let refused = load_with(text, &["warmup=2s"]).map(|_| ()).unwrap_err();
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("`warmup` is 2s, and the run ends after 2s"),
+        "{refused}"
+    );
+    assert_eq!(
+        load_with(text, &["warmup=1999ms"]).unwrap().warmup,
+        1_999_000_000
+    );
+}
+
 // Goal: run is work, runtime is time, sleep is sleep, loops count.
 // Method: compute time, passes and elapsed time of a task alone.
 #[test]
