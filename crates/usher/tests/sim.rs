@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher sim` and `usher compare` as a user runs them.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -421,6 +422,37 @@ fn compare_is_paired_and_replays() {
         bounds[0] * 0.8 <= value && value <= bounds[1] * 1.2,
         "{value} not near {bounds:?}"
     );
+}
+
+// Goal: rows of CSV stand for themselves, values of single runs are kept, and one run of each has a ratio, though no interval.
+// Method: the same comparison in all formats, once with six runs, from which on there is an interval of the median.
+#[test]
+fn compare_leaves_nothing_out() {
+    let line = "compare --shape 1n1l2c1t --workload hackbench --set loops=3 --sweep groups=1,2 --policies eevdf,usher --runs";
+    let csv = stdout(&format!("{line} 2 --format csv"));
+    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = rows.next().expect("a header");
+    let last: BTreeMap<&str, &str> = header.into_iter().zip(rows.last().expect("rows")).collect();
+    for (column, value) in [
+        ("parameters", "loops=3 groups=2"),
+        ("better", "lower"),
+        ("policy", "usher"),
+        ("spread", "range"),
+        ("partial", "false"),
+    ] {
+        assert_eq!(last[column], value, "{column}");
+    }
+    let six = json(&stdout(&format!("{line} 6 --format json")));
+    assert_eq!(six["spread"], "interval");
+    let values = six["cells"][3]["values"].as_array().expect("values");
+    assert!(values.len() == 6 && values.iter().all(|v| v.is_number()));
+    let one = json(&stdout(&format!("{line} 1 --format json")));
+    let cell = &one["cells"][3];
+    assert_eq!(cell["values"][0], values[0]);
+    let ratio = cell["median"].as_f64().unwrap() / one["cells"][2]["median"].as_f64().unwrap();
+    assert!((cell["effect"].as_f64().expect("a ratio") - ratio).abs() < 1e-9);
+    assert!(cell["effect_low"].is_null() && cell["effect_high"].is_null());
+    assert!(stdout(&format!("{line} 1")).contains(&format!("{:+.1} %", 100.0 * (ratio - 1.0))));
 }
 
 // Goal: compare says what throughput does not: how long the slowest requests take, where the workload notes that and no metric is

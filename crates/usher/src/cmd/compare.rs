@@ -89,6 +89,9 @@ struct Comparison {
     /// The metric of how long the slowest requests take, if the workload notes that and no metric was asked for.
     tail: Option<String>,
     runs: u32,
+    /// What `low` and `high` of a cell are: `range`, the least and the greatest run, or with more of them `interval`, the 95 %
+    /// interval of the median.
+    spread: &'static str,
     /// By how much another set of so many runs of the first policy may differ from this one. Effects are of pairs, so smaller
     /// ones can be told.
     noise_floor_pct: Option<f64>,
@@ -112,6 +115,8 @@ struct Cell {
     median: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
+    /// By seed, from 1; `None`: no run, or none that came to a value.
+    values: Column,
     #[serde(flatten)]
     ratio: Ratio,
     /// `None` if the comparison has none.
@@ -124,7 +129,7 @@ struct Cell {
     replay: String,
 }
 
-/// Ratio to the first policy, and its 95 % interval. Not given for the first policy itself.
+/// Ratio to the first policy, and its 95 % interval, which takes two runs. Not given for the first policy itself.
 #[derive(Serialize)]
 struct Ratio {
     effect: Option<f64>,
@@ -322,6 +327,10 @@ impl Comparison {
             metric,
             tail,
             runs: args.runs,
+            spread: match cells.iter().any(|cell| cell.n >= Summary::INTERVAL_MIN) {
+                true => "interval",
+                false => "range",
+            },
             noise_floor_pct: noise_floor(values.iter().step_by(nr)),
             partial: runs.iter().flatten().any(Option::is_none),
             cells,
@@ -337,8 +346,14 @@ impl Comparison {
         };
         writeln!(
             out,
-            "{} on {}: {}{better}, {} runs with paired seeds",
-            self.workload, self.machine, self.metric, self.runs
+            "{} on {}: {}{better}, {}",
+            self.workload,
+            self.machine,
+            self.metric,
+            match self.runs {
+                1 => "one run".into(),
+                runs => format!("{runs} runs with paired seeds"),
+            }
         )?;
         if !self.parameters.is_empty() {
             writeln!(out, "with {}", self.parameters.join(" "))?;
@@ -389,19 +404,19 @@ impl Comparison {
             writeln!(out, "p99: the median of {tail}; lower is better")?;
         }
         writeln!(out, "kernel: share of the busy time that was the kernel's")?;
-        let all = self.cells.iter().map(|c| c.n).max().unwrap_or(0);
-        match all {
-            0 | 1 => {}
-            _ if all < Summary::INTERVAL_MIN => {
-                writeln!(out, "low, high: the least and the greatest run")?
-            }
+        match (self.runs, self.spread) {
+            (1, _) => {}
+            (_, "range") => writeln!(out, "low, high: the least and the greatest run")?,
             _ => writeln!(out, "low, high: the 95 % interval of the median")?,
         }
         if self.cells.iter().any(|c| c.ratio.effect.is_some()) {
-            writeln!(
-                out,
-                "effect: mean ratio to the first policy's runs, pair by pair; ~ cannot be told from none"
-            )?;
+            match self.runs {
+                1 => writeln!(out, "effect: ratio to the first policy's run; whether it is chance takes more runs to tell")?,
+                _ => writeln!(
+                    out,
+                    "effect: mean ratio to the first policy's runs, pair by pair; ~ cannot be told from none"
+                )?,
+            }
         }
         match self.noise_floor_pct {
             Some(floor) => writeln!(
@@ -467,28 +482,47 @@ impl Comparison {
     fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
-            "machine,workload,metric,parameters,policy,n,median,low,high,effect,effect_low,effect_high,\
-             distinguishable"
+            "machine,workload,parameters,metric,better,policy,runs,n,median,low,high,spread,effect,effect_low,effect_high,\
+             distinguishable,tail_metric,tail_median,tail_effect,kernel_share,partial"
         )?;
         let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+        let better = match self.higher_is_better {
+            Some(true) => "higher",
+            Some(false) => "lower",
+            None => "",
+        };
         for c in &self.cells {
-            writeln!(
-                out,
-                "{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                field(&self.machine),
-                field(&self.workload),
-                self.metric,
-                field(&c.parameters.join(" ")),
-                field(&c.policy),
-                c.n,
+            let parameters: Vec<&str> = [&self.parameters, &c.parameters]
+                .into_iter()
+                .flatten()
+                .map(String::as_str)
+                .collect();
+            let tail = c.tail.as_ref();
+            let columns = [
+                self.machine.clone(),
+                self.workload.clone(),
+                parameters.join(" "),
+                self.metric.clone(),
+                better.into(),
+                c.policy.clone(),
+                self.runs.to_string(),
+                c.n.to_string(),
                 number(c.median),
                 number(c.low),
                 number(c.high),
+                self.spread.into(),
                 number(c.ratio.effect),
                 number(c.ratio.effect_low),
                 number(c.ratio.effect_high),
-                c.ratio.distinguishable
-            )?;
+                c.ratio.distinguishable.to_string(),
+                self.tail.clone().unwrap_or_default(),
+                number(tail.and_then(|tail| tail.median)),
+                number(tail.and_then(|tail| tail.ratio.effect)),
+                number(c.kernel_share),
+                self.partial.to_string(),
+            ];
+            let columns: Vec<_> = columns.iter().map(|column| field(column)).collect();
+            writeln!(out, "{}", columns.join(","))?;
         }
         Ok(())
     }
@@ -585,7 +619,7 @@ impl Ratio {
         });
         Ratio {
             effect: effect.map(|e| e.ratio),
-            effect_low: effect.map(|e| e.low),
+            effect_low: effect.filter(|e| e.high.is_finite()).map(|e| e.low),
             effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
             distinguishable: effect.is_some_and(|e| e.distinguishable()),
         }
@@ -594,7 +628,9 @@ impl Ratio {
     /// As the table has it.
     fn shown(&self) -> String {
         match self.effect {
-            Some(effect) if self.distinguishable => format!("{} %", percent(effect)),
+            Some(effect) if self.distinguishable || self.effect_high.is_none() => {
+                format!("{} %", percent(effect))
+            }
             Some(_) => "~".into(),
             None => String::new(),
         }
@@ -623,6 +659,7 @@ fn cell(
         median: summary.map(|s| s.median),
         low: summary.map(|s| s.low),
         high: summary.map(|s| s.high),
+        values: own.clone(),
         ratio,
         tail,
         kernel_share: median(&column(runs, "kernel_share")),
