@@ -88,7 +88,9 @@ fn lines(items: &[String]) -> String {
 
 /// The valid names nearest to a mistyped one by edit distance; all of them, in order, if none is near.
 pub fn nearest(name: &str, valid: &[&str]) -> Vec<String> {
-    let mut ranked: Vec<(usize, &str)> = valid.iter().map(|v| (distance(name, v), *v)).collect();
+    let lower = name.to_lowercase();
+    let far = valid.iter().map(|v| distance(&lower, &v.to_lowercase()));
+    let mut ranked: Vec<(usize, &str)> = far.zip(valid.iter().copied()).collect();
     ranked.sort();
     let near = name.chars().count().div_ceil(3).max(1);
     let mut out: Vec<String> = ranked

@@ -116,7 +116,7 @@ impl Params {
         let value = parse_duration(&text).ok_or_else(|| SimError::Parameter {
             key: key.into(),
             what: format!(
-                "has the value `{text}`, but must be a duration such as 30ms, 1.5us or 10s"
+                "has the value `{text}`, but must be a duration in ns, us, ms or s, such as 30ms or 1.5us"
             ),
         })?;
         self.known.insert(key.into(), format_duration(value));
@@ -211,6 +211,10 @@ impl Params {
     pub fn finish(self, whose: &str) -> Result<BTreeMap<String, String>, SimError> {
         match self.given.keys().find(|key| !self.known.contains_key(*key)) {
             None => Ok(self.known),
+            Some(key) if key.starts_with("policy.") => Err(SimError::Parameter {
+                key: key.clone(),
+                what: "is one of the policy, which takes it with its name: NAME:key=value".into(),
+            }),
             Some(key) => {
                 let known: Vec<&str> = self.known.keys().map(String::as_str).collect();
                 Err(SimError::Unknown {

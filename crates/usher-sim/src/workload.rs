@@ -20,8 +20,10 @@ mod tbench;
 mod testkit;
 mod uperf;
 
+pub use figures::Described;
 pub use registry::{
-    build, find, names, Alias, Found, Published, ReadyFile, WorkloadInfo, FILES, WORKLOADS,
+    build, describe, find, names, Alias, Found, Published, ReadyFile, WorkloadInfo, FILES,
+    WORKLOADS,
 };
 
 use std::collections::BTreeMap;

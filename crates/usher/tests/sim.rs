@@ -424,6 +424,52 @@ fn compare_is_paired_and_replays() {
     );
 }
 
+// Goal: what --set can change is told, with the defaults of a name's own and of the machine's size. Method: each is set to the default
+// that the list gives, and nothing changes.
+#[test]
+fn parameters_are_listed() {
+    let line = "sim --shape 1n1l2c1t --workload hackbench-thread-pipe";
+    let listed = json(&stdout(&format!("{line} --list --format json")));
+    let listed = listed.as_array().expect("parameters");
+    let named = |key: &str| {
+        let found = listed.iter().find(|p| p["key"] == key);
+        found.unwrap_or_else(|| panic!("{key} is not listed"))
+    };
+    assert_eq!(
+        (&named("mode")["default"], &named("ipc")["values"]),
+        (&"thread".into(), &"socket, pipe".into())
+    );
+    let table = stdout(&format!("{line} --list"));
+    let mut all = format!("{line} --format json");
+    for parameter in listed {
+        let set = format!(
+            "{}={}",
+            parameter["key"].as_str().unwrap(),
+            parameter["default"].as_str().unwrap()
+        );
+        assert!(
+            table.lines().any(|l| l.starts_with(&set)),
+            "{set} is not in\n{table}"
+        );
+        all += &format!(" --set {set}");
+    }
+    let short = " --set loops=3";
+    let (given, left) = (
+        stdout(&all.replace(" --set loops=100", short)),
+        stdout(&format!("{line} --format json{short}")),
+    );
+    assert_eq!(json(&given)["log_hash"], json(&left)["log_hash"]);
+    let kbuild = json(&stdout(
+        "sim --shape 1n2l4c2t --workload kbuild --list --format json",
+    ));
+    let jobs = kbuild
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["key"] == "jobs");
+    assert_eq!(jobs.expect("jobs")["default"], "16");
+}
+
 // Goal: rows of CSV stand for themselves, values of single runs are kept, and one run of each has a ratio, though no interval.
 // Method: the same comparison in all formats, once with six runs, from which on there is an interval of the median.
 #[test]

@@ -153,6 +153,45 @@ impl Figure {
     }
 }
 
+/// A figure as a user is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Described {
+    /// Its key, as in `--set key=value`.
+    pub key: &'static str,
+    /// What it is unless given.
+    pub default: String,
+    /// What it may be.
+    pub values: String,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+}
+
+impl Figure {
+    /// On a machine with this many CPUs.
+    pub fn described(&self, nr_cpus: usize) -> Described {
+        let values = match self.kind {
+            Kind::Count { low, high, .. } => format!("{low} to {high}"),
+            Kind::PerCpus { high, .. } => format!("1 to {high}"),
+            Kind::Duration { low: 0, .. } => "a duration".into(),
+            Kind::Duration { low, .. } => {
+                format!("a duration of at least {}", format_duration(low))
+            }
+            Kind::Flag(_) => "true or false".into(),
+            Kind::Choice(words) => words.join(", "),
+            Kind::Text(_) => "text".into(),
+        };
+        Described {
+            key: self.key,
+            default: self.default_text(nr_cpus),
+            values,
+            meaning: self.meaning,
+            source: self.source,
+        }
+    }
+}
+
 fn per_cpus(nr_cpus: usize, cpus: u64) -> u64 {
     (nr_cpus as u64 / cpus).max(1)
 }

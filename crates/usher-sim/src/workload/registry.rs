@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{bad, Args, Figure};
+use super::figures::{bad, Args, Described, Figure};
 use super::{
     cyclictest, ffmpeg_rt, hackbench, kbuild, pi_stress, rtapp, schbench, stress_ng_cyclic,
     sysbench_cpu, sysbench_oltp, tbench, uperf, Workload,
@@ -179,6 +179,25 @@ pub fn names() -> Vec<&'static str> {
         .iter()
         .flat_map(|w| std::iter::once(w.name).chain(w.aliases.iter().map(|a| a.name)));
     generators.chain(FILES.iter().map(|f| f.name)).collect()
+}
+
+/// The parameters of the workload of this name, or of rt-app files, besides the hints that all take. Reads no file.
+///
+/// # Errors
+/// Unknown name; the nearest are suggested.
+pub fn describe(name: &str, machine: &Machine) -> Result<Vec<Described>, SimError> {
+    let (figures, implied) = match find(name)? {
+        Found::Generator(info, implied) => (info.figures, implied),
+        Found::Ready(_) | Found::Path(_) => (rtapp::FIGURES, &[][..]),
+    };
+    let described = figures.iter().map(|figure| {
+        let mut described = figure.described(machine.cpus().len());
+        if let Some((_, value)) = implied.iter().find(|(key, _)| *key == figure.key) {
+            described.default = (*value).into();
+        }
+        described
+    });
+    Ok(described.collect())
 }
 
 /// Makes the workload of this name, or from this rt-app file, for a machine (some start one task per CPU

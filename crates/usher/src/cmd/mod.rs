@@ -46,9 +46,7 @@ enum Command {
     Explain(explain::Args),
     Top(top::Args),
     Doctor(doctor::Args),
-    #[command(hide = true)]
     Completions(completions::Args),
-    #[command(hide = true)]
     Man(man::Args),
 }
 

@@ -15,7 +15,7 @@ use usher_sim::case::{self, Case};
 use usher_sim::params::Params;
 use usher_sim::task::{State, Task};
 use usher_sim::trace::{TraceEvent, Tracer};
-use usher_sim::{Nanos, Options, Report, SimError, TaskId};
+use usher_sim::{Machine, Nanos, Options, Report, SimError, TaskId};
 
 use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
@@ -24,7 +24,9 @@ use crate::interrupt;
 /// Simulate a workload on a machine under a policy
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Example: usher sim --machine zen3-2s --workload schbench --set workers=16 --policy usher"
+    after_help = "Without a machine it simulates the one that it runs on.\n\n\
+                  Examples: usher sim --machine zen3-2s --workload schbench --set workers=16 --policy usher\n\
+                  \u{20}         usher sim --workload schbench --list"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -53,6 +55,10 @@ pub struct Args {
     /// Run it twice and compare every event; exit 5 if they differ
     #[arg(long)]
     check_determinism: bool,
+
+    /// Run nothing: list what --set can change of the workload, with defaults on this machine and where they come from
+    #[arg(long)]
+    list: bool,
 }
 
 /// The workload if none is named.
@@ -151,6 +157,9 @@ fn workload_help() -> String {
 pub fn run(args: &Args) -> Result<Code, Failure> {
     let (workload_params, costs) = args.what.params()?;
     let machine = case::machine(&args.source.source(), &costs)?;
+    if args.list {
+        return list(args, &machine);
+    }
     let (policy, policy_params) = case::parse_policy(&args.policy)?;
     let case = Case {
         machine: Arc::new(machine),
@@ -186,6 +195,48 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     } else {
         Code::Fine
     })
+}
+
+/// `--list`.
+fn list(args: &Args, machine: &Machine) -> Result<Code, Failure> {
+    const KEY: usize = 26;
+    let name = &args.what.workload;
+    let parameters = usher_sim::workload::describe(name, machine)?;
+    let mut out = anstream::stdout().lock();
+    match args.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &parameters)?;
+            writeln!(out)?;
+        }
+        Format::Table => {
+            writeln!(
+                out,
+                "{name} on {}: --set KEY=VALUE\n",
+                machine.topo().name()
+            )?;
+            for p in &parameters {
+                let mut first = format!("{}={}", p.key, p.default);
+                let mut words: Vec<&str> = p.meaning.split(' ').collect();
+                let note = format!("[{}; {}]", p.values, p.source);
+                words.extend(note.split(' '));
+                if first.len() > KEY {
+                    writeln!(out, "{first}")?;
+                    first.clear();
+                }
+                for line in wrapped(&words, WIDTH - KEY - 1) {
+                    writeln!(out, "{first:<KEY$} {line}")?;
+                    first.clear();
+                }
+            }
+            writeln!(
+                out,
+                "{:<KEY$} placement hint of all tasks, or of those of one name (hint.NAME): as --hint",
+                "hint=none"
+            )?;
+        }
+    }
+    out.flush()?;
+    Ok(Code::Fine)
 }
 
 /// A level of migrations in words.

@@ -58,7 +58,7 @@ pub const FIGURES: &[Figure] = &[
     time(
         "warmup",
         0,
-        "time before the measurement",
+        "time before the measurement, a part of the run",
         "rt-app has none",
     ),
     Figure {

@@ -19,7 +19,7 @@ use crate::{interrupt, out};
     after_help = "Examples: usher reproduce placement-hints --quick\n          \
                   usher reproduce all --format html > report.html\n          \
                   sudo usher reproduce --live hackbench,cyclictest\n\
-                  Finished runs are kept in ~/.cache/usher/reproduce: an interrupted command goes on where it was."
+                  Finished runs are kept in ~/.cache/usher/reproduce (USHER_CACHE and XDG_CACHE_HOME move it): an interrupted command goes on where it was."
 )]
 pub struct Args {
     #[arg(value_name = "NAME|FILE.toml|all", help = "The experiment")]
