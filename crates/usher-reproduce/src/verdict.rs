@@ -57,7 +57,7 @@ pub enum Verdict {
     /// Another sign, or an effect on one side only.
     #[serde(rename = "differs")]
     Differs,
-    /// The publication's own spread covers no effect, and the one simulated, too.
+    /// The publication's own spread covers no effect; the simulation has one, which that spread leaves possible.
     #[serde(rename = "published is noise")]
     PublishedIsNoise,
 }

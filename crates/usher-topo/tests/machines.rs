@@ -297,6 +297,11 @@ fn wrong_machine_files_are_refused_by_line() {
             "[[core_type]]\nname = \"P\"\ncapacity = 1025\n[[socket]]\nid = 3",
             "broken:10: capacity above 1024",
         ),
+        (
+            "[[socket]]\nid = 3",
+            "[[core_type]]\nname = \"P\"\ncapacity = 0\n[[socket]]\nid = 3",
+            "broken:10: a capacity of zero",
+        ),
     ];
     for (from, to, message) in cases {
         let text = SMALL.replacen(from, to, 1);

@@ -157,7 +157,7 @@ impl Mark {
             Some(Verdict::PublishedIsNoise) => (
                 "\u{223c}",
                 "fair",
-                "the published noise covers no effect, and the simulated effect, too",
+                "the published noise covers no effect; the simulation has one, which that noise leaves possible",
             ),
             Some(Verdict::Differs) => ("\u{2716}", "bad", "all else"),
             None => ("\u{2013}", "none", "not run, for the reason given"),

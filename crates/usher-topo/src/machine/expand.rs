@@ -71,6 +71,10 @@ impl MachineFile {
         let mut types: Vec<CoreType> = Vec::new();
         for entry in &self.core_types {
             let capacity = *entry.capacity.get_ref();
+            if capacity == 0 {
+                let remedy = "from 1 to 1024, the strongest's";
+                return Err(self.wrong(&entry.capacity, "a capacity of zero", remedy));
+            }
             if capacity > CAPACITY_MAX {
                 let remedy = "scale capacities so that the strongest has 1024";
                 return Err(self.wrong(&entry.capacity, "capacity above 1024", remedy));

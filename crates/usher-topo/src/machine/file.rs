@@ -156,7 +156,8 @@ impl MachineFile {
         };
         let mut file: Self = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
-            let remedy = "see the documentation of usher-topo's `machine` module for the form";
+            let remedy =
+                "`usher topo --machine tc2-2a15-3a7 --format machine` prints one that is right";
             place.error(&span, error.message().trim(), remedy)
         })?;
         file.text = place;

@@ -63,7 +63,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         }
         Format::Csv => write_csv(&mut out, &topo)?,
         Format::Machine => {
-            let provenance = format!("written by `usher topo` from {:?}", args.source.source());
+            let from = match args.source.words("") {
+                words if words.is_empty() => "the running machine".to_string(),
+                words => words,
+            };
+            let provenance = format!("written by `usher topo` from {from}");
             write!(out, "{}", machine::write(&topo, &provenance)?)?;
         }
         Format::Synthetic => {
