@@ -5,11 +5,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
-use common::{built, counted, repository, Guests, Steps, SHELL};
+use common::{built, compiled, counted, temporary, Guests, Steps, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::proto::{Event, Frame};
 use usher_lab::runner::StepOutcome;
@@ -136,27 +134,6 @@ wait $pids
 stop_load
 echo "ran on"
 "#;
-
-/// A file of this test process. Kernels in names may be paths.
-fn temporary(name: &str) -> PathBuf {
-    let folder = repository().join("target/tmp");
-    std::fs::create_dir_all(&folder).expect("target is writable");
-    folder.join(format!("{}-{}", std::process::id(), name.replace('/', "-")))
-}
-
-/// Compiles a C program of this repository against the public header.
-fn compiled(source: &str, name: &str) -> PathBuf {
-    let program = temporary(name);
-    let status = Command::new("cc")
-        .args("-std=gnu11 -Wall -Wextra -Werror -pthread -I".split(' '))
-        .arg(repository().join("include"))
-        .arg("-o")
-        .args([&program, &repository().join(source)])
-        .status()
-        .expect("cc runs");
-    assert!(status.success(), "{source} does not compile");
-    program
-}
 
 /// All steps of one kernel, booted when the first test asks.
 fn boot(kernel: &str) -> Steps {

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{built, counted};
+use common::{built, compiled, counted};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -195,4 +195,24 @@ fn two_that_wake_each_other_give_way() {
         "{said}"
     );
     assert!(seldom < 100, "of 4,000 pieces: {said}");
+}
+
+// Goal: an urgent task is not sent to a CPU that real-time work has taken, where nobody preempts. Method: that CPU was idle before, of
+// which a sched_ext scheduler is told only that it idles no more; how long the urgent task waits (`behind_real_time.c`). Catches:
+// a CPU that keeps the class of who ran there last, and is preempted in vain: the task waits for as long as real-time work runs.
+#[test]
+fn nobody_is_sent_behind_real_time_work() {
+    let program = compiled("crates/usher-lab/tests/behind_real_time.c", "behind");
+    let command = vec![program.to_string_lossy().into_owned()];
+    let [preempting, _] = both();
+    let done = steps("1n1l2c1t", &[(preempting, command)]);
+    let said = common::everything_said("guest", &done[0]);
+    let waited_ns = String::from_utf8_lossy(&done[0].stdout);
+    let waited_ns: u64 = waited_ns
+        .trim()
+        .parse()
+        .unwrap_or_else(|error| panic!("{error}: {said}"));
+    eprintln!("50 wakeups waited for {waited_ns} ns");
+    assert!(waited_ns < 100_000_000, "{said}");
+    assert!(preemptions(&done[0]) > 20, "{said}");
 }

@@ -478,7 +478,10 @@ fn compare_leaves_nothing_out() {
     let csv = stdout(&format!("{line} 2 --format csv"));
     let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = rows.next().expect("a header");
-    let last: BTreeMap<&str, &str> = header.into_iter().zip(rows.last().expect("rows")).collect();
+    let last: BTreeMap<&str, &str> = header
+        .into_iter()
+        .zip(rows.next_back().expect("rows"))
+        .collect();
     for (column, value) in [
         ("parameters", "loops=3 groups=2"),
         ("better", "lower"),

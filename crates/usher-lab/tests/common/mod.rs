@@ -5,6 +5,7 @@
 #![allow(dead_code)] // each file of tests uses its part
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use usher_lab::runner::StepOutcome;
@@ -57,6 +58,27 @@ pub fn built(name: &str) -> PathBuf {
         "target/release/{name} is not built: run `make build` before (or `make test`, which does)"
     );
     path
+}
+
+/// A file of this test process. Kernels in names may be paths.
+pub fn temporary(name: &str) -> PathBuf {
+    let folder = repository().join("target/tmp");
+    std::fs::create_dir_all(&folder).expect("target is writable");
+    folder.join(format!("{}-{}", std::process::id(), name.replace('/', "-")))
+}
+
+/// Compiles a C program of this repository against the public header.
+pub fn compiled(source: &str, name: &str) -> PathBuf {
+    let program = temporary(name);
+    let status = Command::new("cc")
+        .args("-std=gnu11 -Wall -Wextra -Werror -pthread -I".split(' '))
+        .arg(repository().join("include"))
+        .arg("-o")
+        .args([&program, &repository().join(source)])
+        .status()
+        .expect("cc runs");
+    assert!(status.success(), "{source} does not compile");
+    program
 }
 
 /// What the steps gave, or why the guest failed.
