@@ -20,6 +20,9 @@ use crate::picture::Picture;
 /// The layout that this version reads.
 pub const SCHEMA: &str = "usher-experiment/1";
 
+/// The most runs of a cell, as with `--runs`.
+const RUNS_MAX: u32 = 10_000;
+
 /// Parameters of workloads that say how long a run is. They may differ between quick and full.
 pub const LENGTHS: [&str; 5] = ["runtime", "warmup", "loops", "requests", "objects"];
 
@@ -242,8 +245,12 @@ impl Experiment {
                 self.schema
             ));
         }
-        if self.runs.quick < 2 || self.runs.full < 2 {
-            return Err("runs: an interval takes two runs or more".into());
+        for (which, runs) in [("quick", self.runs.quick), ("full", self.runs.full)] {
+            if !(2..=RUNS_MAX).contains(&runs) {
+                return Err(format!(
+                    "runs.{which} is {runs}: an interval takes two runs or more, and {RUNS_MAX} are the most"
+                ));
+            }
         }
         let variant = |whose: &str, name: &str| match self.variants.contains_key(name) {
             true => Ok(()),
@@ -502,7 +509,11 @@ change = "pct"
                 instead("groups = \"groups\"", "groups = \"gruops\""),
                 "has no parameter `gruops`; it has groups,",
             ),
-            (instead("quick = 3", "quick = 1"), "two runs or more"),
+            (
+                instead("quick = 3", "quick = 1"),
+                "runs.quick is 1: an interval takes two runs or more",
+            ),
+            (instead("full = 4", "full = 10001"), "runs.full is 10001: "),
             (
                 instead("policy = \"usher\"", ""),
                 "usher: give either `policy` or `not_modelled`",
