@@ -108,8 +108,8 @@ pub fn published(
     if !(low > 0.0 && high.is_finite()) {
         return Err(match baseline {
             Some(base) => format!(
-                "a ratio over line {} makes no sense; both values must be above 0",
-                base.line
+                "a ratio over line {}, which has {}, makes no sense; both values must be above 0",
+                base.line, base.value.low
             ),
             None => "a change in per cent must be above -100".into(),
         });
