@@ -380,9 +380,12 @@ fn check(raw: &RawTopology) -> Result<(), TopoError> {
         }
     }
     for kind in &raw.core_types {
-        if kind.capacity > CAPACITY_MAX {
+        if !(1..=CAPACITY_MAX).contains(&kind.capacity) {
             let what = format!("core type {} has capacity {}", kind.name, kind.capacity);
-            return wrong(what, "scale capacities so that the strongest has 1024");
+            return wrong(
+                what,
+                "scale capacities so that all are above 0 and the strongest has 1024",
+            );
         }
     }
     Ok(())

@@ -362,7 +362,9 @@ fn guess_capacities(kinds: &mut [Kind]) {
     let top = fastest.values().copied().max().unwrap_or(1);
     for kind in kinds {
         let scaled = u64::from(fastest[&kind.name]) * u64::from(CAPACITY_MAX);
-        kind.capacity = u32::try_from(scaled / u64::from(top)).ok();
+        kind.capacity = u32::try_from(scaled / u64::from(top))
+            .map(|capacity| capacity.max(1))
+            .ok();
     }
 }
 

@@ -18,7 +18,7 @@ use usher_topo::{
 type Labels = (u32, u32, u32, Option<u32>, u32, u32);
 
 fn core_types() -> impl Strategy<Value = Vec<CoreType>> {
-    vec(0..=1024_u32, 1..4).prop_map(|capacities| {
+    vec(1..=1024_u32, 1..4).prop_map(|capacities| {
         let kinds = capacities.iter().enumerate();
         kinds
             .map(|(i, capacity)| CoreType::of_capacity(format!("t{i}"), *capacity))
@@ -542,7 +542,7 @@ type Change = fn(&mut RawTopology);
 #[test]
 fn contradictions_are_refused() {
     let good = shape::parse("2n1l2c1t").unwrap();
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change); 7] = [
         ("cpu 0 appears twice", |raw| raw.cpus[1].cpu = Cpu(0)),
         ("cpu 3 is both online and offline", |raw| {
             raw.offline.push(Cpu(3))
@@ -553,6 +553,9 @@ fn contradictions_are_refused() {
         ("cpu 1 is of core type 9", |raw| raw.cpus[1].core_type = 9),
         ("core type cpu has capacity 1025", |raw| {
             raw.core_types[0].capacity = 1025
+        }),
+        ("core type cpu has capacity 0", |raw| {
+            raw.core_types[0].capacity = 0
         }),
         ("node 1 appears twice", |raw| raw.nodes[0].id = 1),
     ];

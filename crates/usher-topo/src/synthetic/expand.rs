@@ -69,9 +69,10 @@ pub(super) fn expand(text: &str, levels: &[Level]) -> Result<RawTopology, TopoEr
         core: tree.object(core, cpu),
         core_type: 0,
     });
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     Ok(RawTopology {
-        name: "synthetic".into(),
-        title: text.split_whitespace().collect::<Vec<_>>().join(" "),
+        name: words,
+        title: "hwloc synthetic string".into(),
         costs: None,
         cpus: cpus.collect(),
         offline: Vec::new(),

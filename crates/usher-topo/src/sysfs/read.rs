@@ -349,7 +349,7 @@ impl Reader {
         let weak = u64::from(atom) * u64::from(CAPACITY_MAX) / u64::from(core);
         let weak = u32::try_from(weak)
             .unwrap_or(CAPACITY_MAX)
-            .min(CAPACITY_MAX);
+            .clamp(1, CAPACITY_MAX);
         for (cpu, capacity) in cpus.iter().zip(capacities) {
             *capacity = match pmu_of_cpu.get(cpu) {
                 Some(&"cpu_atom") => Some(weak),
