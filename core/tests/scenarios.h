@@ -332,6 +332,29 @@ static void late_actor(struct usher *u, u32 index)
 }
 
 /*
+ * two_late_queues: the same for the queue of another LLC right after, before the CPU has come to a tick. It looks again for the first
+ * task then, because it remembers one queue only. cid 1 idles at that of the first, cid 2 at the other.
+ */
+static void two_late_setup(struct usher *u)
+{
+	usher_queue_fill(u, 0);
+	usher_queue_fill(u, 1);
+}
+
+static void two_late_actor(struct usher *u, u32 index)
+{
+	switch (index) {
+	case 0:
+		duty_enqueue_late(u, 0, 0);
+		duty_enqueue_late(u, 0, 1);
+		duty_late_look(u, 0);
+		break;
+	default:
+		duty_idle(u, index);
+	}
+}
+
+/*
  * interrupt_against_idle: cid 0 sleeps; an interrupt on it enqueues a task that arrives late.
  * Nobody would come back to that task if cid 0 did not look for work itself.
  */
@@ -440,6 +463,8 @@ static const struct model_scenario model_scenarios[] = {
 	  queue_setup, two_tasks_actor, rest_by_cid, 0, 0 },
 	{ "late_queue_against_idle", 1, 1, 3, { "filler 0", "idler 1", "passer-by 2" },
 	  queue_setup, late_actor, rest_by_cid, 0, 0 },
+	{ "two_late_queues", 2, 1, 3, { "filler 0", "idler 1", "idler 2" },
+	  two_late_setup, two_late_actor, rest_by_cid, 0, 0 },
 	{ "interrupt_against_idle", 1, 1, 3, { "sleeper 0", "sleeper 1", "idler 2" },
 	  interrupt_setup, interrupt_actor, rest_by_cid, 0, 0 },
 	{ "take_against_look", 2, 1, 4, { "filler 0", "sleeper 1", "sleeper 2", "pinned task's waker" },

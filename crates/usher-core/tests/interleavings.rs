@@ -160,6 +160,13 @@ fn late_queue_against_idle() {
     explore("late_queue_against_idle", Some(4), 1_000_000);
 }
 
+// Goal: a CPU that fills the queues of two LLCs one after the other does not leave the first task beside an idle CPU. Catches: a
+// host that looks again only at ticks and dispatch.
+#[test]
+fn two_late_queues() {
+    explore("two_late_queues", Some(2), 10_000);
+}
+
 // Goal: a task that an interrupt leaves on a sleeping CPU is not left there.
 #[test]
 fn interrupt_against_idle() {

@@ -237,7 +237,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
             continue;
         }
         match random.below(100) {
-            0..=38 => ops.push(Op::Place {
+            0..=39 => ops.push(Op::Place {
                 wake: random.pick(&[Wake::Wake, Wake::Wake, Wake::Sync, Wake::Sync, Wake::Fork]),
                 prev: random.below(machine.nr_cids()),
                 waker: random.below(machine.nr_cids()),
@@ -253,7 +253,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 demand: draw_demand(random),
             }),
             77 => ops.push(Op::MisfitCall(cid)),
-            39 | 78 => ops.push(Op::Crowd {
+            78 => ops.push(Op::Crowd {
                 cid,
                 by: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
@@ -469,6 +469,12 @@ impl<'a> Pair<'a> {
                 let wanted = self.wanted(allowed, 0);
                 let hints = Hints::from_bits(hints).expect("legal ones are drawn");
                 self.crowd(cid, by, &wanted, hints, began)?;
+                let light = Demand {
+                    util: 1,
+                    clamp_min: 0,
+                    ..demand
+                };
+                self.beside(cid, by, &wanted, hints, light)?;
                 self.beside(cid, by, &wanted, hints, demand)
             }
             Op::MisfitCall(cid) => same(
