@@ -127,24 +127,39 @@ pub struct Domains {
     pub llc: Vec<Option<usize>>,
     /// By cpu number: place of the lowest domain with CPUs of different capacity (`sd_asym_cpucapacity`).
     pub asym: Vec<Option<usize>>,
-    /// By cpu number: priority (`arch_asym_cpu_priority`), where that counts.
+    /// What the kernel takes CPUs for.
+    pub strengths: Strengths,
+}
+
+/// What the kernel takes CPUs for, by cpu number. They differ in one of the two at most.
+#[derive(Clone, Debug, Default)]
+pub struct Strengths {
+    /// 1024 is the most, and what those have that are offline.
+    pub capacity: Vec<u32>,
+    /// `arch_asym_cpu_priority`: see `packing.rs`.
     pub priority: Vec<u32>,
 }
 
-/// Whether CPUs differ in priority, and not in what the kernel takes for their capacity: hybrids whose cores have several
-/// threads. See `packing.rs`.
-pub fn packs(machine: &Machine) -> bool {
-    let mut capacities = machine.cpus().iter().map(|&cpu| machine.cpu(cpu).capacity);
-    let first = capacities.next();
-    machine.topo().smt_width() > 1 && capacities.any(|capacity| Some(capacity) != first)
-}
-
-/// What the kernel takes for a CPU's capacity.
-pub fn capacity(machine: &Machine, cpu: Cpu) -> u32 {
-    if packs(machine) {
-        1024
-    } else {
-        machine.cpu(cpu).capacity
+impl Strengths {
+    /// Hybrids whose cores have several threads differ in priority, all others in capacity.
+    fn of(machine: &Machine) -> Strengths {
+        let n = machine.nr_cpu_numbers();
+        let mut own = vec![1024; n];
+        for &cpu in machine.cpus() {
+            own[cpu.index()] = machine.cpu(cpu).capacity;
+        }
+        let mut online = machine.cpus().iter().map(|cpu| own[cpu.index()]);
+        let first = online.next();
+        if machine.topo().smt_width() > 1 && online.any(|other| Some(other) != first) {
+            return Strengths {
+                capacity: vec![1024; n],
+                priority: own,
+            };
+        }
+        Strengths {
+            capacity: own,
+            priority: vec![0; n],
+        }
     }
 }
 
@@ -274,13 +289,13 @@ impl Domains {
             chain: vec![Vec::new(); n],
             llc: vec![None; n],
             asym: vec![None; n],
-            priority: vec![0; n],
+            strengths: Strengths::of(machine),
         };
-        if packs(machine) {
-            for &cpu in machine.cpus() {
-                out.priority[cpu.index()] = machine.cpu(cpu).capacity;
-            }
-        }
+        let site = Site {
+            machine,
+            rules,
+            strengths: &out.strengths,
+        };
         // By layer and cpu number: the domain there, found by its lowest CPU where spans are disjoint and
         // by its node where they are not.
         let mut known: Vec<Vec<Option<usize>>> = vec![vec![None; n]; layers.len()];
@@ -299,7 +314,7 @@ impl Domains {
                 let slot = owner.expect("a span holds its CPU").index();
                 let domain = *known[i][slot].get_or_insert_with(|| {
                     out.all
-                        .push(make(machine, rules, layer.level, cpu, span, child, imb[i]));
+                        .push(make(&site, layer.level, cpu, span, child, imb[i]));
                     out.all.len() - 1
                 });
                 let groups = &out.all[domain].groups;
@@ -331,9 +346,18 @@ impl Domains {
     }
 }
 
+/// What domains are made of.
+struct Site<'a> {
+    machine: &'a Machine,
+    rules: &'a Rules,
+    strengths: &'a Strengths,
+}
+
 /// Divides a span into the spans of the level below, the first CPU's first.
 fn groups(
-    machine: &Machine,
+    &Site {
+        machine, strengths, ..
+    }: &Site<'_>,
     level: Level,
     first: Cpu,
     span: &CpuSet,
@@ -352,7 +376,8 @@ fn groups(
             .iter()
             .filter(|c| child.is_none_or(|s| s[c.index()] == set))
             .collect();
-        let capacities = || set.iter().map(|c| u64::from(capacity(machine, c)));
+        let capacities = || set.iter().map(|c| u64::from(strengths.capacity[c.index()]));
+        let priorities = set.iter().map(|c| strengths.priority[c.index()]);
         let mut cores: Vec<_> = set.iter().map(|c| machine.cpu(c).core).collect();
         cores.sort_unstable();
         cores.dedup();
@@ -365,11 +390,7 @@ fn groups(
             cores: cores.len() as u32,
             prefer_sibling: set.len() > 1 && !matches!(level, Level::Smt),
             is_smt: set.len() > 1 && cores.len() == 1,
-            priority: set
-                .iter()
-                .map(|c| machine.cpu(c).capacity)
-                .max()
-                .unwrap_or(0),
+            priority: priorities.max().unwrap_or(0),
             set,
         });
     }
@@ -377,18 +398,21 @@ fn groups(
 }
 
 fn make(
-    machine: &Machine,
-    rules: &Rules,
+    site: &Site<'_>,
     level: Level,
     cpu: Cpu,
     span: &CpuSet,
     child: Option<&Vec<CpuSet>>,
     imb_numa_nr: u64,
 ) -> Domain {
-    let mut groups = groups(machine, level, cpu, span, child);
-    let differ = |of: &dyn Fn(Cpu) -> u32| span.iter().any(|c| of(c) != of(cpu));
-    let asym = differ(&|c| capacity(machine, c));
-    let packing = packs(machine) && differ(&|c| machine.cpu(c).capacity);
+    let Site {
+        machine,
+        rules,
+        strengths,
+    } = site;
+    let mut groups = groups(site, level, cpu, span, child);
+    let differ = |of: &[u32]| span.iter().any(|c| of[c.index()] != of[cpu.index()]);
+    let asym = differ(&strengths.capacity);
     // Where capacities differ, and among distant nodes, siblings are not filled evenly.
     let below_is_numa = groups.iter().any(|g| {
         g.cpus
@@ -421,7 +445,7 @@ fn make(
         numa,
         near: !matches!(level, Level::Numa(d) if d > rules.reclaim_distance),
         asym,
-        packing,
+        packing: differ(&strengths.priority),
         imb_numa_nr,
     }
 }

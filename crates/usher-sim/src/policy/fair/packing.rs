@@ -21,23 +21,26 @@ use crate::ids::{Cpu, Id};
 impl Fair {
     /// Rule 1, `sched_use_asym_prio`: whether the priority of a CPU counts in a domain.
     fn priority_counts(&self, domain: &Domain, cpu: Cpu) -> bool {
-        let core = self.domains.chain[cpu.index()].first();
-        let core = core.map(|step| &self.domains.all[step.domain]);
-        let mut others = core
-            .filter(|core| core.share_core)
-            .into_iter()
-            .flat_map(|core| core.cpus.iter().filter(|&&c| c != cpu));
-        domain.packing && others.all(|&other| self.is_idle(other))
+        if !domain.packing {
+            return false;
+        }
+        let (core, _) = self.domains.at(cpu, 0);
+        let mut threads = core.cpus.iter();
+        !core.share_core || threads.all(|&thread| thread == cpu || self.is_idle(thread))
     }
 
     /// `sched_asym`: whether `dst` is to have what runs on a CPU of this priority.
     fn is_preferred(&self, domain: &Domain, dst: Cpu, to: u32) -> bool {
-        self.priority_counts(domain, dst) && self.domains.priority[dst.index()] > to
+        self.priority_counts(domain, dst) && self.priority(dst) > to
     }
 
     /// The same of two CPUs.
     pub(super) fn is_preferred_to(&self, domain: &Domain, dst: Cpu, src: Cpu) -> bool {
-        domain.packing && self.is_preferred(domain, dst, self.domains.priority[src.index()])
+        self.is_preferred(domain, dst, self.priority(src))
+    }
+
+    fn priority(&self, cpu: Cpu) -> u32 {
+        self.domains.strengths.priority[cpu.index()]
     }
 
     /// Rule 2, `sched_group_asym`: whether a group is to give to `dst`, which idles.
@@ -49,10 +52,7 @@ impl Fair {
         stats: &GroupStats,
     ) -> bool {
         let crowded = group.is_smt && stats.weight - stats.idle_cpus != 1;
-        domain.packing
-            && stats.nr_fair > 0
-            && !crowded
-            && self.is_preferred(domain, dst, group.priority)
+        stats.nr_fair > 0 && !crowded && self.is_preferred(domain, dst, group.priority)
     }
 
     /// Rules 3 and 4, `asym_active_balance`: whether the task that runs on `src` alone is pushed to `dst`, which idles.

@@ -343,7 +343,7 @@ impl Policy for Fair {
     fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
         let at = host.task(task).cpu();
         let (here, there) = (self.cpu(cpu), self.cpu(at));
-        let priority = &self.domains.priority;
+        let priority = &self.domains.strengths.priority;
         let equal = here.rq.capacity == there.rq.capacity
             && priority[cpu.index()] == priority[at.index()]
             && self.same_llc(cpu, at);

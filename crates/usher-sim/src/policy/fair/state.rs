@@ -239,13 +239,9 @@ impl Fair {
         self.cpus = (0..machine.nr_cpu_numbers())
             .map(|i| {
                 let cpu = Cpu(i as u32);
-                let (home, capacity) = match machine.online().contains(cpu) {
-                    true => (
-                        Some(machine.cpu(cpu).node),
-                        super::domains::capacity(&machine, cpu),
-                    ),
-                    false => (None, 1024),
-                };
+                let online = machine.online().contains(cpu);
+                let home = online.then(|| machine.cpu(cpu).node);
+                let capacity = self.domains.strengths.capacity[cpu.index()];
                 let rq_line = host.new_line(rq_class, home);
                 let load_line = host.new_line(load_class, home);
                 self.new_cpu(cpu, capacity, rq_line, load_line)
