@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use libbpf_rs::btf::{types::Func, Btf};
 use libbpf_rs::{Iter, Link};
+use scx_utils::compat;
 
 use crate::rules::{Comm, Rule, Rules};
 use crate::skel::{types, MainSkel, OpenMainSkel};
@@ -37,7 +37,7 @@ const HOOK: &str = "security_task_prctl";
 
 /// Whether the kernel has it. A program for one that is not there would keep all others from being loaded.
 fn hook_exists() -> bool {
-    let there = Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(HOOK).is_some());
+    let there = compat::ksym_exists(HOOK).unwrap_or(false);
     if !there {
         warn_unanswered(&format!("it has no {HOOK}()"));
     }

@@ -19,7 +19,7 @@ use crate::error::{ReproduceError, Result};
 use crate::experiment::{
     names, Benchmark, Experiment, Length, Metric, Ours, Texts, Variant, STATISTIC,
 };
-use crate::table::{Better, Row, Table};
+use crate::table::{pairs, Better, Row, Table};
 
 /// A cell of the simulated table: a case that runs with every seed.
 #[derive(Clone, Debug)]
@@ -338,11 +338,7 @@ impl<'a> Planner<'a> {
             params.set(key, value);
         }
         let mut statistic = None;
-        let pairs = row
-            .parameter
-            .split([' ', ';'])
-            .filter(|pair| !pair.is_empty());
-        for pair in pairs {
+        for pair in pairs(&row.parameter) {
             let (key, value) = pair
                 .split_once('=')
                 .filter(|(key, value)| !key.is_empty() && !value.is_empty())

@@ -256,12 +256,9 @@ impl Table {
     }
 }
 
-/// The names in a parameter column.
-fn keys(parameter: &str) -> Vec<&str> {
-    let parts = parameter.split([' ', ';']).filter(|part| !part.is_empty());
-    parts
-        .map(|part| part.split_once('=').map_or(part, |(key, _)| key))
-        .collect()
+/// The pairs of a parameter column, which need not have a `=` yet.
+pub fn pairs(parameter: &str) -> impl Iterator<Item = &str> {
+    parameter.split([' ', ';']).filter(|pair| !pair.is_empty())
 }
 
 /// Where each of [`COLUMNS`] is.
@@ -336,7 +333,8 @@ fn row(record: &csv::Record, columns: &[usize], width: usize) -> std::result::Re
         }
     };
     let parameter = named("parameter")?;
-    let keys = keys(&parameter);
+    let keys = pairs(&parameter).map(|pair| pair.split_once('=').map_or(pair, |(key, _)| key));
+    let keys: Vec<&str> = keys.collect();
     if let Some(twice) = keys
         .iter()
         .enumerate()

@@ -617,10 +617,12 @@ impl Ratio {
             let (base, own): (Vec<f64>, Vec<f64>) = pairs.unzip();
             Effect::paired(&base, &own)
         });
+        // Of one pair it is without end.
+        let interval = effect.filter(|e| e.high.is_finite());
         Ratio {
             effect: effect.map(|e| e.ratio),
-            effect_low: effect.filter(|e| e.high.is_finite()).map(|e| e.low),
-            effect_high: effect.map(|e| e.high).filter(|high| high.is_finite()),
+            effect_low: interval.map(|e| e.low),
+            effect_high: interval.map(|e| e.high),
             distinguishable: effect.is_some_and(|e| e.distinguishable()),
         }
     }
