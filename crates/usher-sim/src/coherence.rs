@@ -317,6 +317,11 @@ impl Lines {
         wait + ns
     }
 
+    /// When the transfer under way, or a lock that is held, ends.
+    pub fn free_at(&self, id: LineId) -> Nanos {
+        self.lines[id.index()].free_at
+    }
+
     /// A lock's holder lets go at time `at`: nobody gets the line before.
     pub fn unlock(&mut self, id: LineId, taken_at: Nanos, at: Nanos) {
         let line = &mut self.lines[id.index()];

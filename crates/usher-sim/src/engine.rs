@@ -329,6 +329,9 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
             .map(|i| new_cpu(machine, i))
             .collect(),
         core_busy: vec![0; topo.cores().len()],
+        smt_scale: (costs.smt_share_permille.iter())
+            .map(|share| 1_024_000 / share)
+            .collect(),
         llc_asleep: vec![0; topo.llcs().len()],
         lines,
         world,

@@ -186,13 +186,21 @@ impl Host {
 
     // ---- costs ----
 
-    /// Charges plain work, in ns of the strongest core type.
+    /// Charges plain work, in ns of the strongest core type with the core to itself. It takes as much
+    /// longer as the core is slower, and its threads that are busy now take their shares.
     #[inline]
     pub fn charge(&mut self, ns: Nanos) {
-        self.charged += match self.cpus[self.actor.index()].kernel_scale {
-            0 => ns,
-            scale => (ns * u64::from(scale)) >> 10,
-        };
+        let cpu = &self.cpus[self.actor.index()];
+        let mut ns = ns;
+        if cpu.kernel_scale != 0 {
+            ns = (ns * u64::from(cpu.kernel_scale)) >> 10;
+        }
+        let siblings = self.core_busy[cpu.core as usize] - u8::from(cpu.phase.is_busy());
+        if siblings > 0 {
+            let scale = self.smt_scale[usize::from(siblings).min(self.smt_scale.len() - 1)];
+            ns = (ns * u64::from(scale)) >> 10;
+        }
+        self.charged += ns;
     }
 
     /// A class of lines, counted together under this name. Asking for a name twice gives the same class.

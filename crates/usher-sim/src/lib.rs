@@ -24,6 +24,7 @@
 
 mod cache;
 pub mod case;
+mod channel;
 mod check;
 pub mod coherence;
 pub mod costs;

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Futexes, channels, semaphores, barriers, condition variables, children.
-
-use std::sync::Arc;
+//! Futexes, semaphores, barriers, condition variables, children.
 
 use crate::ids::{Cpu, Nanos, TaskId};
-use crate::machine::Distance;
 use crate::policy::Host;
-use crate::program::{Action, Outcome};
+use crate::program::Outcome;
 use crate::task::{State, Todo, WaitsFor};
-use crate::world::{Barrier, Channel, ChannelState, Cond, Futex, Object, Semaphore};
+use crate::world::{Barrier, Cond, Futex, Object, Semaphore};
 
 impl Host {
     // ---- futexes ----
@@ -50,145 +47,6 @@ impl Host {
             woken += 1;
         }
         self.task_mut(me).outcome = Outcome::Count(woken);
-    }
-
-    // ---- channels ----
-
-    fn channel(&mut self, channel: Channel) -> &mut ChannelState {
-        &mut self.world.channels[channel.index()]
-    }
-
-    pub(crate) fn read(&mut self, cpu: Cpu, me: TaskId, channel: Channel, bytes: u64, exact: bool) {
-        let protocol = self.channel(channel).spec.protocol_ns;
-        self.enter(self.machine.costs().n.rw_ns + protocol);
-        self.touch(|world| &mut world.channels[channel.index()].line);
-        let state = self.channel(channel);
-        let (taken, from) = (state.bytes.min(bytes), state.last_writer);
-        if taken > 0 {
-            // The last byte gives back all bookkeeping.
-            state.used = (u128::from(state.used) * u128::from(state.bytes - taken)
-                / u128::from(state.bytes)) as u64;
-            state.bytes -= taken;
-            self.copy(cpu, taken, from);
-            self.wake_writers(me, channel);
-        }
-        let task = self.task_mut(me);
-        task.partial += taken;
-        if bytes > taken && (exact || task.partial == 0) {
-            let rest = Action::Read {
-                channel,
-                bytes: bytes - taken,
-                exact,
-            };
-            self.world.channels[channel.index()]
-                .readers
-                .push(&mut self.tasks, me);
-            self.block(me, WaitsFor::Read(channel), Todo::Resume(rest));
-            return;
-        }
-        task.outcome = Outcome::Bytes(std::mem::take(&mut task.partial));
-        // Pass the turn on if there is more.
-        if self.channel(channel).bytes > 0 {
-            self.wake_reader(me, channel);
-        }
-    }
-
-    pub(crate) fn write(&mut self, cpu: Cpu, me: TaskId, channel: Channel, bytes: u64) {
-        let protocol = self.channel(channel).spec.protocol_ns;
-        self.enter(self.machine.costs().n.rw_ns + protocol);
-        self.touch(|world| &mut world.channels[channel.index()].line);
-        let state = self.channel(channel);
-        let overhead = state.spec.overhead;
-        let room = state.spec.capacity.saturating_sub(state.used);
-        // A message larger than the whole buffer goes in pieces; so does one that fits in part.
-        let piece = if state.used == 0 {
-            bytes.min(room.max(1))
-        } else {
-            bytes.min(room.saturating_sub(overhead))
-        };
-        if piece > 0 || bytes == 0 {
-            state.bytes += piece;
-            state.used += piece + overhead;
-            state.last_writer = Some(cpu);
-            self.copy(cpu, piece, None);
-            self.wake_reader(me, channel);
-            self.wake_pollers(me, channel);
-        }
-        if piece < bytes {
-            let rest = Action::Write {
-                channel,
-                bytes: bytes - piece,
-            };
-            self.world.channels[channel.index()]
-                .writers
-                .push(&mut self.tasks, me);
-            self.block(me, WaitsFor::Write(channel), Todo::Resume(rest));
-            return;
-        }
-        let state = self.channel(channel);
-        let more_room = state.used + state.spec.overhead < state.spec.capacity;
-        if more_room && !state.spec.writers_wake_all {
-            self.wake_writers(me, channel);
-        }
-    }
-
-    /// Charges copying data that the caches of another CPU hold.
-    fn copy(&mut self, cpu: Cpu, bytes: u64, from: Option<Cpu>) {
-        let n = &self.machine.costs().n;
-        let distance = from.map_or(Distance::Same, |from| self.machine.distance(cpu, from));
-        let per_kib = match distance {
-            Distance::Same | Distance::Core | Distance::Llc => n.copy_llc_ns_per_kib,
-            Distance::Node => n.copy_node_ns_per_kib,
-            Distance::Remote => n.copy_remote_ns_per_kib,
-        };
-        self.charge(bytes * per_kib / 1024);
-    }
-
-    fn wake_reader(&mut self, me: TaskId, channel: Channel) {
-        let state = &mut self.world.channels[channel.index()];
-        let sync = state.spec.sync;
-        if let Some(who) = state.readers.pop(&mut self.tasks) {
-            self.will_wake(me, who, sync);
-        }
-    }
-
-    fn wake_pollers(&mut self, me: TaskId, channel: Channel) {
-        let sync = self.channel(channel).spec.sync;
-        while let Some(&who) = self.channel(channel).pollers.first() {
-            self.unqueue_waiter(who);
-            self.will_wake(me, who, sync);
-        }
-    }
-
-    fn wake_writers(&mut self, me: TaskId, channel: Channel) {
-        let state = self.channel(channel);
-        let spec = state.spec;
-        let mark =
-            (u128::from(spec.capacity) * u128::from(spec.writers_wake_permille) / 1000) as u64;
-        if state.used > mark {
-            return;
-        }
-        let channel = channel.index();
-        while let Some(who) = self.world.channels[channel].writers.pop(&mut self.tasks) {
-            self.will_wake(me, who, spec.sync);
-            if !spec.writers_wake_all {
-                break;
-            }
-        }
-    }
-
-    pub(crate) fn poll(&mut self, me: TaskId, channels: Arc<[Channel]>) {
-        self.enter(self.machine.costs().n.poll_ns * channels.len() as u64);
-        let ready = channels.iter().position(|c| self.channel(*c).bytes > 0);
-        if let Some(index) = ready {
-            self.task_mut(me).outcome = Outcome::Index(index);
-            return;
-        }
-        for channel in channels.iter() {
-            self.channel(*channel).pollers.push(me);
-        }
-        let again = Todo::Resume(Action::Poll(Arc::clone(&channels)));
-        self.block(me, WaitsFor::Poll(channels), again);
     }
 
     // ---- semaphores, barriers, condition variables ----

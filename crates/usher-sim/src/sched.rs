@@ -77,10 +77,10 @@ impl Simulation {
     pub(crate) fn set_phase(&mut self, cpu: Cpu, phase: Phase) {
         self.settle_time(cpu);
         let c = &mut self.host.cpus[cpu.index()];
-        let was_busy = is_busy(c.phase);
+        let was_busy = c.phase.is_busy();
         c.phase = phase;
         c.irq_ns = 0;
-        if was_busy != is_busy(phase) {
+        if was_busy != phase.is_busy() {
             self.core_changed(cpu, !was_busy);
         }
     }
@@ -108,7 +108,7 @@ impl Simulation {
                 stats.tier_idle_ns[usize::from(c.tier)][usize::from(c.idle_state)] += span;
             }
         }
-        if is_busy(c.phase) {
+        if c.phase.is_busy() {
             stats.tier_busy_ns[usize::from(c.tier)] += span;
         }
     }
@@ -259,7 +259,7 @@ impl Simulation {
                 self.schedule(cpu, StopWhy::Moved, to);
             }
             Todo::Resume(action) => {
-                self.act(cpu, curr, action);
+                self.resume(cpu, curr, action);
                 self.after_action(cpu, curr);
             }
             Todo::Next if !resched => self.next_action(cpu, curr),
@@ -565,10 +565,4 @@ impl Simulation {
             self.enter_idle(cpu);
         }
     }
-}
-
-/// Whether a CPU in this phase takes its share of the core.
-#[inline]
-fn is_busy(phase: Phase) -> bool {
-    matches!(phase, Phase::Kernel | Phase::User | Phase::Entering)
 }

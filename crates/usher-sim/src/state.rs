@@ -28,6 +28,8 @@ pub struct Host {
     pub(crate) cpus: Vec<CpuState>,
     /// Busy threads of each core, for SMT sharing.
     pub(crate) core_busy: Vec<u8>,
+    /// By how much work takes longer, in 1,024ths, by how many siblings are busy.
+    pub(crate) smt_scale: Vec<u32>,
     /// CPUs of each LLC that are in the deepest idle state.
     pub(crate) llc_asleep: Vec<u32>,
     pub(crate) lines: Lines,
@@ -64,6 +66,14 @@ pub(crate) enum Phase {
     Kernel,
     /// Its current task computes.
     User,
+}
+
+impl Phase {
+    /// Whether a CPU in this phase takes its share of the core.
+    #[inline]
+    pub fn is_busy(self) -> bool {
+        matches!(self, Phase::Kernel | Phase::User | Phase::Entering)
+    }
 }
 
 /// A CPU. The order of the fields matters for speed, as in [`Task`].

@@ -50,9 +50,20 @@ impl Simulation {
                 channel,
                 bytes,
                 exact,
-            } => host.read(cpu, me, channel, bytes, exact),
-            Action::Write { channel, bytes } => host.write(cpu, me, channel, bytes),
-            Action::Poll(channels) => host.poll(me, channels),
+            } => {
+                let protocol = host.world.channels[channel.index()].spec.read_ns;
+                host.enter(host.machine.costs().n.rw_ns + protocol);
+                host.read(cpu, me, channel, bytes, exact);
+            }
+            Action::Write { channel, bytes } => {
+                let protocol = host.world.channels[channel.index()].spec.write_ns;
+                host.enter(host.machine.costs().n.rw_ns + protocol);
+                host.write(cpu, me, channel, bytes);
+            }
+            Action::Poll(channels) => {
+                host.enter(0);
+                host.poll(me, channels);
+            }
             Action::Lock(mutex) => self.lock(me, mutex),
             Action::Unlock(mutex) => self.unlock(me, mutex),
             Action::Barrier(barrier) => host.barrier(me, barrier),
@@ -81,6 +92,30 @@ impl Simulation {
                 host.block(me, WaitsFor::Io, Todo::Next);
                 host.wake_me_after(cpu, me, ns, 0);
             }
+        }
+    }
+
+    /// Goes on with an action that slept half way: the task has not left the kernel, but has to take the
+    /// locks again. (Who asks again for a mutex comes from user space.)
+    pub(crate) fn resume(&mut self, cpu: Cpu, me: TaskId, action: Action) {
+        let host = &mut self.host;
+        host.task_mut(me).todo = Todo::Next;
+        let locks = host.machine.costs().n.rw_ns / 2;
+        match action {
+            Action::Read {
+                channel,
+                bytes,
+                exact,
+            } => {
+                host.charge(locks);
+                host.read(cpu, me, channel, bytes, exact);
+            }
+            Action::Write { channel, bytes } => {
+                host.charge(locks);
+                host.write(cpu, me, channel, bytes);
+            }
+            Action::Poll(channels) => host.poll(me, channels),
+            lock => self.act(cpu, me, lock),
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::channel::PipeLines;
 use crate::ids::{ids, Cpu, LineId, TaskId};
 use crate::metrics::WorkloadMetrics;
 use crate::waitlist::WaitList;
@@ -50,9 +51,13 @@ pub struct ChannelSpec {
     pub writers_wake_all: bool,
     /// Wakeups through it are synchronous (`WF_SYNC`).
     pub sync: bool,
-    /// Fixed cost of a read or a write, as a socket's protocol processing, in ns, on top of the system
-    /// call and the copy.
-    pub protocol_ns: u64,
+    /// Fixed cost of a write, as a socket's protocol processing, in ns, on top of the system call and the
+    /// copy. Over loopback it includes the receiving side's, which runs on the sender's CPU.
+    pub write_ns: u64,
+    /// The same of a read.
+    pub read_ns: u64,
+    /// Reads and writes exclude each other, from taking a mutex to the end of the copy (pipes).
+    pub exclusive: bool,
 }
 
 impl ChannelSpec {
@@ -63,7 +68,9 @@ impl ChannelSpec {
         writers_wake_permille: 999,
         writers_wake_all: false,
         sync: true,
-        protocol_ns: 0,
+        write_ns: 0,
+        read_ns: 0,
+        exclusive: true,
     };
 
     /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a
@@ -75,7 +82,9 @@ impl ChannelSpec {
         writers_wake_permille: 250,
         writers_wake_all: true,
         sync: true,
-        protocol_ns: 300,
+        write_ns: 300,
+        read_ns: 300,
+        exclusive: false,
     };
 
     /// One direction of a TCP connection over loopback.
@@ -85,7 +94,9 @@ impl ChannelSpec {
         writers_wake_permille: 667,
         writers_wake_all: true,
         sync: true,
-        protocol_ns: 1_500,
+        write_ns: 1_500,
+        read_ns: 300,
+        exclusive: false,
     };
 }
 
@@ -117,6 +128,7 @@ pub(crate) struct ChannelState {
     pub readers: WaitList,
     pub writers: WaitList,
     pub line: Option<LineId>,
+    pub pipe: Option<PipeLines>,
     /// In `poll`; a task may be in those of many channels.
     pub pollers: Vec<TaskId>,
 }
@@ -238,6 +250,7 @@ impl World {
                 readers: WaitList::default(),
                 writers: WaitList::default(),
                 line: None,
+                pipe: None,
                 pollers: Vec::new(),
             },
         ))

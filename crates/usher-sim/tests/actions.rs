@@ -9,7 +9,7 @@ use common::Step::{Act, Stamp};
 use common::*;
 use usher_sim::ids::Id;
 use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
-use usher_sim::program::{Action, Class, Outcome, TaskSpec};
+use usher_sim::program::{Action, Class, Outcome, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{ChannelSpec, MutexKind, World};
 use usher_sim::{Cpu, Nanos, Policy, Report, SimError, Simulation, TaskId};
@@ -29,7 +29,9 @@ const SMALL: ChannelSpec = ChannelSpec {
     writers_wake_permille: 500,
     writers_wake_all: true,
     sync: false,
-    protocol_ns: 0,
+    write_ns: 0,
+    read_ns: 0,
+    exclusive: false,
 };
 
 // Goal: a futex blocks only on the expected value, is woken, and times out.
@@ -124,6 +126,126 @@ fn channels_block_both_sides() {
         4.0 * MS as f64,
         "the rest is immediate"
     );
+}
+
+/// A write of 128 bytes to a channel, by so many tasks at once, each on an LLC of its own, where nothing costs but a line that
+/// comes from another LLC (100 ns); then a read on another one. When the last write was done, and how long the read took.
+fn through(spec: ChannelSpec, writers: u32) -> (f64, f64) {
+    let mut costs = free_costs();
+    costs.set("line.line_node_ns", 100).expect("a known name");
+    let mut world = World::new();
+    let channel = world.new_channel(spec);
+    let times = ["wrote_ns", "began_ns", "read_ns"].map(|name| world.new_value(name));
+    let on = |cpu| Arc::new(std::iter::once(Cpu(cpu)).collect());
+    let first = script(vec![Act(Action::Write {
+        channel,
+        bytes: 128,
+    })]);
+    let last = script(vec![
+        Act(Action::Compute(2 * MS)),
+        Stamp(times[1]),
+        Act(Action::Read {
+            channel,
+            bytes: 128,
+            exact: true,
+        }),
+        Stamp(times[2]),
+    ]);
+    let mut tasks = vec![
+        TaskSpec::new("first", first).affinity(on(0)),
+        TaskSpec::new("last", last).affinity(on(1)),
+    ];
+    for cpu in 0..writers {
+        let mut step = 0;
+        let writer = move |ctx: &mut TaskCtx<'_>| {
+            step += 1;
+            match step {
+                1 => Action::Compute(MS - ctx.now()),
+                2 => Action::Write {
+                    channel,
+                    bytes: 128,
+                },
+                _ => {
+                    ctx.set_value(times[0], ctx.now());
+                    Action::Exit
+                }
+            }
+        };
+        tasks.push(TaskSpec::new("writer", writer).affinity(on(2 + cpu)));
+    }
+    let machine = machine("numa:1 l3:8 core:1 pu:1", costs);
+    let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
+    let at = |name: &str| report.metrics[name];
+    (at("wrote_ns") - MS as f64, at("read_ns") - at("began_ns"))
+}
+
+// Goal: who reads or writes a pipe holds its mutex for all its lines; a mutex that is waited for costs three transfers more; the
+// indices are fetched to be read where a page neither begins nor ends. A socket has one line, and nobody waits for a copy.
+// Method: the transfers, counted by hand. One writer: mutex, indices, descriptor and two lines of data, 500 ns. Three: the others wait
+// for that, pay one transfer and three more for the mutex, and 400 ns (the indices are still fetched by each). The reader empties nothing: 500.
+#[test]
+fn a_pipes_mutex_is_held_until_the_data_is_copied() {
+    assert_eq!(through(ChannelSpec::PIPE, 1), (500.0, 500.0));
+    let one_more = 100.0 + 300.0 + 400.0;
+    assert_eq!(
+        through(ChannelSpec::PIPE, 3),
+        (500.0 + 2.0 * one_more, 500.0)
+    );
+    let free = ChannelSpec {
+        write_ns: 0,
+        read_ns: 0,
+        ..ChannelSpec::UNIX_SOCKET
+    };
+    assert_eq!(through(free, 1), (100.0, 100.0));
+    assert_eq!(through(free, 3), (300.0, 100.0));
+}
+
+// Goal: a read costs its system call and its protocol once, whether or not it has to sleep, and the locks once more if it does.
+// Method: calls of 1 us, look-up and locks 400 ns, protocol 50 ns, and nothing else: a read that finds its data, and one for which it comes
+// at 5 ms.
+#[test]
+fn a_read_that_sleeps_enters_the_kernel_once() {
+    let mut costs = free_costs();
+    costs
+        .set("syscall.syscall_ns", 1_000)
+        .expect("a known name");
+    costs.set("syscall.rw_ns", 400).expect("a known name");
+    let spec = ChannelSpec {
+        read_ns: 50,
+        ..SMALL
+    };
+    let mut world = World::new();
+    let channel = world.new_channel(spec);
+    let [began, found, woken] =
+        ["began_ns", "found_ns", "woken_ns"].map(|name| world.new_value(name));
+    let read = || {
+        Act(Action::Read {
+            channel,
+            bytes: 8,
+            exact: true,
+        })
+    };
+    let write = || Act(Action::Write { channel, bytes: 8 });
+    let reader = script(vec![
+        Act(Action::Compute(MS)),
+        Stamp(began),
+        read(),
+        Stamp(found),
+        read(),
+        Stamp(woken),
+    ]);
+    let writer = script(vec![write(), Act(Action::Compute(5 * MS)), write()]);
+    let tasks = vec![
+        TaskSpec::new("reader", reader),
+        TaskSpec::new("writer", writer),
+    ];
+    let machine = machine("core:2 pu:1", costs);
+    let metrics = run(machine, workload(world, tasks, Stop::AllExit), 1)
+        .expect("runs")
+        .metrics;
+    assert_eq!(metrics["found_ns"] - metrics["began_ns"], 1_450.0);
+    // Two writes of 1.4 us and 5 ms between them; the reader is woken at the end of the second.
+    assert_eq!(metrics["woken_ns"], 5.0 * MS as f64 + 2_800.0 + 200.0);
 }
 
 // Goal: a mutex admits one at a time, and a condition variable hands it back on waking.

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
 use usher_sim::coherence::Access;
 use usher_sim::ids::LineId;
@@ -11,7 +13,7 @@ use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::rng::Rng;
 use usher_sim::workload::Stop;
-use usher_sim::world::World;
+use usher_sim::world::{ChannelSpec, World};
 use usher_sim::{Cpu, Machine, Nanos, Policy, TaskId};
 use usher_topo::machine::{builtin_text, MachineFile};
 use usher_topo::Topology;
@@ -99,13 +101,62 @@ fn siblings_share_a_core() {
             let cpu = std::iter::once(Cpu(i as u32)).collect();
             TaskSpec::new("worker", program)
                 .start(start)
-                .affinity(std::sync::Arc::new(cpu))
+                .affinity(Arc::new(cpu))
         });
     let tasks = tasks.collect();
     let machine = machine("core:1 pu:2", costs);
     let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");
     assert_near("second", report.metrics["second_ns"], 7.0 * MS as f64, 0.01);
     assert_near("first", report.metrics["first_ns"], 12.0 * MS as f64, 0.01);
+}
+
+// Goal: work in the kernel takes its share of a core, as computing does: less where the sibling is busy, and no less where it idles.
+// Method: 10,000 system calls of 1 us each, alone, beside a sibling that computes all the while, and beside one that makes as many.
+#[test]
+fn siblings_share_a_core_in_the_kernel() {
+    let mut costs = free_costs();
+    costs.set("syscall.poll_ns", 1_000).expect("a known name");
+    costs.smt_share_permille = vec![1000, 600];
+    let took = |beside: &str| {
+        let mut world = World::new();
+        let (ready, done) = (
+            world.new_channel(ChannelSpec::UNIX_SOCKET),
+            world.new_value("done_ns"),
+        );
+        let on = |cpu| Arc::new(std::iter::once(Cpu(cpu)).collect());
+        let caller = |writes: bool| {
+            let mut calls = 0;
+            move |ctx: &mut TaskCtx<'_>| {
+                calls += 1;
+                match calls {
+                    1 => Action::Write {
+                        channel: ready,
+                        bytes: 1,
+                    },
+                    2..10_002 => Action::Poll(Arc::new([ready])),
+                    _ => {
+                        if writes {
+                            ctx.set_value(done, ctx.now());
+                        }
+                        Action::Exit
+                    }
+                }
+            }
+        };
+        let mut tasks = vec![TaskSpec::new("caller", caller(true)).affinity(on(0))];
+        match beside {
+            "computes" => tasks.push(hog().affinity(on(1))),
+            "calls" => tasks.push(TaskSpec::new("caller", caller(false)).affinity(on(1))),
+            _ => {}
+        }
+        let machine = machine("core:1 pu:2", costs.clone());
+        let report = run(machine, workload(world, tasks, Stop::At(100 * MS)), 1).expect("runs");
+        report.metrics["done_ns"]
+    };
+    assert_near("alone", took("idles"), 10.0 * MS as f64, 0.01);
+    for beside in ["computes", "calls"] {
+        assert_near(beside, took(beside), 10.0 / 0.6 * MS as f64, 0.1);
+    }
 }
 
 /// ARM's TC2, with so many of its three weak CPUs, on which nothing but computing costs.
@@ -214,7 +265,7 @@ fn a_hot_line_caps_throughput() {
                 Action::Yield
             };
             let cpu = std::iter::once(Cpu(cpu)).collect();
-            TaskSpec::new("hammer", program).affinity(std::sync::Arc::new(cpu))
+            TaskSpec::new("hammer", program).affinity(Arc::new(cpu))
         });
         let workload = workload(world, tasks.collect(), Stop::At(20 * MS));
         let policy = Box::new(Hammer {

@@ -20,6 +20,7 @@ fn run(
     params: &[&str],
     hint: &str,
     policy: &str,
+    seed: u64,
 ) -> Report {
     let hint = format!("hint={hint}");
     let pairs = params.iter().copied().chain([hint.as_str()]);
@@ -34,7 +35,7 @@ fn run(
         checks: false,
         ..Options::default()
     };
-    case.run(1, options, |_| true).expect("it runs")
+    case.run(seed, options, |_| true).expect("it runs")
 }
 
 /// The headline with a hint as a share of that without.
@@ -44,9 +45,10 @@ fn effect(
     params: &[&str],
     hint: &str,
     policy: &str,
+    seed: u64,
 ) -> f64 {
     let [with, without] = [hint, "none"].map(|hint| {
-        let report = run(machine, workload, params, hint, policy);
+        let report = run(machine, workload, params, hint, policy, seed);
         report.metrics[&report.headline]
     });
     with / without
@@ -55,23 +57,31 @@ fn effect(
 // Goal: the literal fork rules harm tbench the more the more clients there are, because they count who runs
 // and not who lives there; spreading helps in the middle.
 // Method: throughput at 16, 64 and 256 clients for 10 ms, after the balancer had half a second for what was born in one
-// place; the bounds are those asked of the model (published: 0.98, 0.72 and 0.45; spread 1.05 at 64).
+// place; spread, where it depends on the seed how the clients came to lie, the mean of six for 50 ms after 100. The bounds are those
+// asked of the model (published: 0.98, 0.72 and 0.45; spread 1.05 at 64).
 #[test]
 fn literal_fork_hints_pile_up_and_spread() {
     let machine = zen3();
-    let tbench = |clients: &str, warmup, hint| {
-        let params = [clients, "runtime=10ms", warmup];
-        effect(&machine, "tbench", &params, hint, "cfs-6.0+hints")
+    let tbench = |params: &[&str], hint, seed| {
+        effect(&machine, "tbench", params, hint, "cfs-6.0+hints", seed)
     };
-    let long = &|clients| tbench(clients, "warmup=500ms", "fork-affine");
-    let affine = std::thread::scope(|scope| {
-        ["clients=16", "clients=64", "clients=256"]
-            .map(|clients| scope.spawn(move || long(clients)))
-            .map(|ran| ran.join().expect("no panic"))
+    let long = &|clients| tbench(&[clients, "warmup=500ms", "runtime=10ms"], "fork-affine", 1);
+    let short = &|seed| {
+        let params = ["clients=64", "warmup=100ms", "runtime=50ms"];
+        tbench(&params, "fork-spread", seed)
+    };
+    let (affine, spread) = std::thread::scope(|scope| {
+        let affine = ["clients=16", "clients=64", "clients=256"]
+            .map(|clients| scope.spawn(move || long(clients)));
+        let spread = [1, 2, 3, 4, 5, 6].map(|seed| scope.spawn(move || short(seed)));
+        (
+            affine.map(|ran| ran.join().expect("no panic")),
+            spread.map(|ran| ran.join().expect("no panic")),
+        )
     });
     assert!(affine.is_sorted_by(|a, b| a > b), "{affine:?}");
     assert!(affine[0] < 1.0 && affine[2] <= 0.75, "{affine:?}");
-    let spread = tbench("clients=64", "warmup=10ms", "fork-spread");
+    let spread = spread.iter().sum::<f64>() / spread.len() as f64;
     assert!((1.03..=1.20).contains(&spread), "{spread}");
 }
 
@@ -83,7 +93,7 @@ fn the_postings_knee_is_that_of_one_messenger() {
     let machine = zen3();
     let p99 = |messengers: &str| {
         let params = ["workers=256", messengers, "runtime=1s"];
-        let report = run(&machine, "schbench", &params, "none", "cfs-6.0");
+        let report = run(&machine, "schbench", &params, "none", "cfs-6.0", 1);
         report.metrics[&report.headline]
     };
     let [one, two] = ["message_threads=1", "message_threads=2"].map(p99);
@@ -94,15 +104,15 @@ fn the_postings_knee_is_that_of_one_messenger() {
 // Goal: born beside its messenger, and with the wake hint kept there, a worker answers in half the time, since
 // its LLC is awake; more than fit there stack up for milliseconds, because the balancer may not undo it (rule
 // 2.4).
-// Method: schbench's p99, two seconds each: a lone worker with the fork hint, 1, 4 and 64 workers with both. (With 16 the seed
+// Method: schbench's p99, two seconds each: a lone worker with the fork hint, 1 and 4 workers with both; 64 for ten. (With 16 the seed
 // decides: they just fit.)
 // (Four with the fork hint alone are pulled apart: docs/FIDELITY.md.)
 #[test]
 fn literal_affine_hints_halve_small_tails_and_stack_large_ones() {
     let machine = zen3();
-    let schbench = |workers: &str, hint: &str| {
-        let params = [workers, "message_threads=1", "runtime=2s"];
-        effect(&machine, "schbench", &params, hint, "cfs-6.0+hints")
+    let schbench = |workers: &str, hint: &str, runtime: &str| {
+        let params = [workers, "message_threads=1", runtime];
+        effect(&machine, "schbench", &params, hint, "cfs-6.0+hints", 1)
     };
     let both = "fork-affine+wake-affine";
     for (workers, hint) in [
@@ -110,10 +120,10 @@ fn literal_affine_hints_halve_small_tails_and_stack_large_ones() {
         ("workers=1", both),
         ("workers=4", both),
     ] {
-        let ratio = schbench(workers, hint);
+        let ratio = schbench(workers, hint, "runtime=2s");
         assert!((0.40..=0.75).contains(&ratio), "{workers} {hint}: {ratio}");
     }
-    let stacked = schbench("workers=64", both);
+    let stacked = schbench("workers=64", both, "runtime=10s");
     assert!(stacked > 10.0, "{stacked}");
 }
 
@@ -125,12 +135,12 @@ fn fork_affine_under_usher_harms_nobody() {
     let machine = zen3();
     for clients in ["clients=16", "clients=64", "clients=256"] {
         let params = [clients, "runtime=10ms", "warmup=10ms"];
-        let ratio = effect(&machine, "tbench", &params, "fork-affine", "usher");
+        let ratio = effect(&machine, "tbench", &params, "fork-affine", "usher", 1);
         assert!(ratio >= 0.95, "tbench {clients}: {ratio}");
     }
     for workers in ["workers=4", "workers=16", "workers=64"] {
         let params = [workers, "message_threads=1", "runtime=2s"];
-        let ratio = effect(&machine, "schbench", &params, "fork-affine", "usher");
+        let ratio = effect(&machine, "schbench", &params, "fork-affine", "usher", 1);
         assert!(ratio <= 1.05, "schbench {workers}: {ratio}");
     }
 }
@@ -148,6 +158,7 @@ fn a_hold_under_usher_harms_no_pair() {
             &params,
             "fork-spread+wake-hold",
             "usher",
+            1,
         );
         assert!(ratio >= 0.95, "tbench {clients}: {ratio}");
     }

@@ -40,8 +40,8 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     time(
         "protocol",
-        ChannelSpec::TCP_LOOPBACK.protocol_ns,
-        "TCP's work per message on the sender's CPU, besides the system call",
+        ChannelSpec::TCP_LOOPBACK.write_ns,
+        "TCP's work per message on the sender's CPU, that of the receiving side included",
         "assumed",
     ),
     Figure {
@@ -161,7 +161,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let clients = args.get("threads");
     let tcp = ChannelSpec {
-        protocol_ns: args.get("protocol"),
+        write_ns: args.get("protocol"),
         ..ChannelSpec::TCP_LOOPBACK
     };
     let plan = Arc::new(Plan {

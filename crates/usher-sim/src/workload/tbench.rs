@@ -42,8 +42,8 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 const FIGURES: &[Figure] = &[
     time(
         "protocol",
-        ChannelSpec::TCP_LOOPBACK.protocol_ns,
-        "TCP's work per message on the sender's CPU, besides the system call",
+        ChannelSpec::TCP_LOOPBACK.write_ns,
+        "TCP's work per message on the sender's CPU, that of the receiving side included",
         "assumed",
     ),
     count("clients", 16, (1, 100_000), "client processes", "assumed"),
@@ -136,7 +136,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let mix = Mix::read(args)?;
     let tcp = ChannelSpec {
-        protocol_ns: args.get("protocol"),
+        write_ns: args.get("protocol"),
         ..ChannelSpec::TCP_LOOPBACK
     };
     let plan = Arc::new(Plan {
