@@ -7,9 +7,8 @@
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
  *     the data is. Not across nodes: the task's memory stays behind. A newborn, who leaves nothing behind: an idle
  *     core of the LLC, of the node, of the other nodes, nearest first; half a core only where all are taken.
- *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. For a sync wakeup
- *     beside a busy sibling, too: that is often the waker, who is about to sleep, and what both do takes
- *     less time than a move. Here and in 5 only if its tier will do.
+ *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. Here and in 5 only if its
+ *     tier will do.
  *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.
  *  5. prev, beside a busy sibling. The prev of a task being born is its parent's CPU, where the parent runs.
  *  6. An idle core in the node: half a core costs more, for as long as the LLC is crowded, than one move.
@@ -195,22 +194,6 @@ USHER_INLINE s32 usher_place_sync(struct usher USHER_MEM *u, struct usher_search
 	return usher_search_llc(u, s);
 }
 
-/* Step 3 for a sync wakeup: prev, whatever its sibling does. */
-USHER_INLINE s32 usher_place_prev(struct usher USHER_MEM *u, struct usher_search *s, u32 from, u16 *reason)
-{
-	struct usher_cid USHER_MEM *prev = &u->cids[from];
-	struct usher_shard USHER_MEM *shard = &u->shards[prev->shard];
-	u64 idle = usher_shard_idle(u, shard), bit = 1ULL << (prev->bit & 63);
-
-	if (!(idle & bit) || (s->q.tiers && !(s->q.tiers >> (prev->tier & 31) & 1)))
-		return USHER_NONE_IDLE;
-	*reason = (idle & prev->core) == prev->core ? USHER_PREV_CORE : USHER_PREV;
-	if (usher_claim_bit(u, shard, bit))
-		return from;
-	env_count(u, s->q.self, USHER_EV_CLAIM_LOST);
-	return USHER_NONE_IDLE;
-}
-
 /* Why a whole core is taken, by where it is. */
 USHER_INLINE u16 usher_reason_core(struct usher_cid USHER_MEM *from, struct usher_cid USHER_MEM *core)
 {
@@ -239,8 +222,8 @@ USHER_UNIT_COLD s32 usher_place_newborn(struct usher USHER_MEM *u USHER_UNIT_MEM
 }
 
 /*
- * What no plain wakeup of a task without hints comes to: the wish of the task, then step 2, and 3 of a sync
- * wakeup. A CPU, claimed, or USHER_NONE_IDLE. Changes s->q.from.
+ * What no plain wakeup of a task without hints comes to: the wish of the task, then step 2. A CPU, claimed, or
+ * USHER_NONE_IDLE. Changes s->q.from.
  */
 USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct usher_request *r,
 				 struct usher_search *s, u32 from, u16 *reason)
@@ -267,16 +250,11 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 		if (cid >= 0)
 			return cid;
 	}
-	if (r->wake != USHER_WAKE_SYNC)
+	if (r->wake != USHER_WAKE_SYNC || r->hints & USHER_WAKE_HOLD || waker->node != prev->node || waker->llc == prev->llc)
 		return USHER_NONE_IDLE;
 	/* 2. A sync wakeup within the node. */
-	if (!(r->hints & USHER_WAKE_HOLD) && waker->node == prev->node && waker->llc != prev->llc) {
-		s->q.from = r->waker;
-		cid = usher_place_sync(u, s, reason);
-		if (cid >= 0)
-			return cid;
-	}
-	return usher_place_prev(u, s, from, reason);
+	s->q.from = r->waker;
+	return usher_place_sync(u, s, reason);
 }
 
 /* Step 10: nobody is idle. */

@@ -92,7 +92,7 @@ enum usher_reason {
 	USHER_SYNC_CPU,		/* sync wakeup: an idle CPU in the waker's LLC */
 	USHER_PREV_CORE,	/* prev's whole core is idle */
 	USHER_LLC_CORE,		/* an idle core in the LLC */
-	USHER_PREV,		/* prev is idle, its sibling is not: a sync wakeup, or no core of the LLC is idle */
+	USHER_PREV,		/* prev is idle, its sibling is not, and no core of the LLC is idle */
 	USHER_LLC_CPU,		/* an idle CPU in the LLC */
 	USHER_NODE_CORE,	/* an idle core in the node */
 	USHER_NODE_CPU,		/* an idle CPU in the node */

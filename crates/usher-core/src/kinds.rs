@@ -141,7 +141,7 @@ named! {
         PrevCore = "prev-core",
         /// An idle core in the LLC.
         LlcCore = "llc-core",
-        /// prev is idle, a sibling is not: a sync wakeup, or no core of the LLC is idle.
+        /// prev is idle, a sibling is not, and no core of the LLC is idle.
         Prev = "prev",
         /// An idle CPU in the LLC.
         LlcCpu = "llc-cpu",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use usher_core::{Demand, Hints, Reason, TierOrder, Wake, MAX_TIERS};
+use usher_core::{Demand, Hints, Reason, TierOrder, MAX_TIERS};
 
 use crate::plain::{Answer, Plain, Wanted};
 
@@ -229,10 +229,9 @@ impl Plain<'_> {
         found.map(|&cid| answer(Reason::FitCpu, cid))
     }
 
-    /// Steps 11 to 15, and 3 of a sync wakeup; nobody if the list is empty.
+    /// Steps 11 to 15; nobody if the list is empty.
     pub fn idle_unequal(
         &self,
-        wake: Wake,
         from: u32,
         wanted: &Wanted,
         demand: Demand,
@@ -242,9 +241,6 @@ impl Plain<'_> {
         // 11.
         if prev && self.core_idle(from) {
             return vec![Answer::taken(Reason::PrevCore, [from].into())];
-        }
-        if prev && wake == Wake::Sync {
-            return vec![Answer::taken(Reason::Prev, [from].into())];
         }
         // 12.
         let weakest = *self.machine.tables.capacity.iter().min().expect("a CPU");

@@ -487,8 +487,8 @@ impl Plain<'_> {
         }
         let gave_up = !answers.is_empty();
         let others = match &fit {
-            None => self.idle_from(wake, from, wanted),
-            Some((enough, rest)) => self.idle_unequal(wake, from, anybody, demand, [enough, rest]),
+            None => self.idle_from(from, wanted),
+            Some((enough, rest)) => self.idle_unequal(from, anybody, demand, [enough, rest]),
         };
         answers.extend(others.into_iter().map(|answer| Answer {
             gave_up: gave_up || answer.gave_up,
@@ -576,15 +576,12 @@ impl Plain<'_> {
     }
 
     /// Steps 3 to 9.
-    fn idle_from(&self, wake: Wake, from: u32, wanted: &Wanted) -> Vec<Answer> {
+    fn idle_from(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
         let found = |reason, cid| vec![Answer::taken(reason, [cid].into())];
         let from_idle = self.idle.contains(&from) && self.may(from, wanted);
         // 3.
         if from_idle && self.core_idle(from) {
             return found(Reason::PrevCore, from);
-        }
-        if from_idle && wake == Wake::Sync {
-            return found(Reason::Prev, from);
         }
         // 4.
         if let Some(cid) = self.in_llc(from, true, wanted) {
