@@ -20,7 +20,7 @@
  *     come together. Instead of a long queue a much shorter one, or for a newborn one that is somewhat shorter, whatever was
  *     hinted.
  *
- * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and steps 2 and 3 take
+ * Where CPUs differ in capacity, and only there, tasks ask for enough of it (capacity.c). Hints and step 2 take
  * CPUs that are enough; newborns have no step 2; and instead of 3 to 9 come
  *
  * 11. prev, if its whole core is idle and it is enough.
@@ -430,7 +430,7 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 							r->prev));
 	}
 
-	/* The wish of the task, 2, and 3 if sync. Asked at once: a plain wakeup without wishes pays nothing for others. */
+	/* The wish of the task, and 2. Asked at once: a plain wakeup without wishes pays nothing for others. */
 	if (__builtin_expect(r->wake | r->hints, 0)) {
 		cid = usher_place_special(u, r, &s, from, &reason);
 		if (cid >= 0)

@@ -76,7 +76,8 @@ costs! {
     syscall.syscall_ns;
     /// `futex` beyond that.
     syscall.futex_ns;
-    /// `read` and `write` on a pipe or socket beyond that, without protocol and copy.
+    /// `read` and `write` on a pipe or socket beyond that, without protocol and copy; half of it, the locks,
+    /// once more after a sleep.
     syscall.rw_ns;
     /// `poll` beyond that, per channel.
     syscall.poll_ns;

@@ -195,12 +195,19 @@ impl Host {
         if cpu.kernel_scale != 0 {
             ns = (ns * u64::from(cpu.kernel_scale)) >> 10;
         }
-        let siblings = self.core_busy[cpu.core as usize] - u8::from(cpu.phase.is_busy());
+        let siblings = self.busy_siblings(self.actor);
         if siblings > 0 {
-            let scale = self.smt_scale[usize::from(siblings).min(self.smt_scale.len() - 1)];
-            ns = (ns * u64::from(scale)) >> 10;
+            ns = (ns * u64::from(self.smt_scale[siblings])) >> 10;
         }
         self.charged += ns;
+    }
+
+    /// Threads of a CPU's core that are busy besides it; as many at most as the cost table tells apart.
+    #[inline]
+    pub(crate) fn busy_siblings(&self, cpu: Cpu) -> usize {
+        let cpu = &self.cpus[cpu.index()];
+        let busy = self.core_busy[cpu.core as usize] - u8::from(cpu.phase.is_busy());
+        usize::from(busy).min(self.smt_scale.len() - 1)
     }
 
     /// A class of lines, counted together under this name. Asking for a name twice gives the same class.

@@ -179,9 +179,7 @@ impl Simulation {
     fn rate_of(&self, cpu: Cpu, task: TaskId) -> u32 {
         let machine = &self.host.machine;
         let c = &self.host.cpus[cpu.index()];
-        let busy = usize::from(self.host.core_busy[c.core as usize]).max(1);
-        let shares = &machine.costs().smt_share_permille;
-        let share = shares[(busy - 1).min(shares.len() - 1)];
+        let share = machine.costs().smt_share_permille[self.host.busy_siblings(cpu)];
         let speed = u64::from(c.speed_q16) * u64::from(share) / 1000;
         let task = &self.host.tasks[task.index()];
         let bound = u64::from(task.memory.bound_permille);

@@ -136,7 +136,6 @@ fn through(spec: ChannelSpec, writers: u32) -> (f64, f64) {
     let mut world = World::new();
     let channel = world.new_channel(spec);
     let times = ["wrote_ns", "began_ns", "read_ns"].map(|name| world.new_value(name));
-    let on = |cpu| Arc::new(std::iter::once(Cpu(cpu)).collect());
     let first = script(vec![Act(Action::Write {
         channel,
         bytes: 128,
@@ -152,8 +151,8 @@ fn through(spec: ChannelSpec, writers: u32) -> (f64, f64) {
         Stamp(times[2]),
     ]);
     let mut tasks = vec![
-        TaskSpec::new("first", first).affinity(on(0)),
-        TaskSpec::new("last", last).affinity(on(1)),
+        TaskSpec::new("first", first).affinity(only(0)),
+        TaskSpec::new("last", last).affinity(only(1)),
     ];
     for cpu in 0..writers {
         let mut step = 0;
@@ -171,7 +170,7 @@ fn through(spec: ChannelSpec, writers: u32) -> (f64, f64) {
                 }
             }
         };
-        tasks.push(TaskSpec::new("writer", writer).affinity(on(2 + cpu)));
+        tasks.push(TaskSpec::new("writer", writer).affinity(only(2 + cpu)));
     }
     let machine = machine("numa:1 l3:8 core:1 pu:1", costs);
     let report = run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs");

@@ -98,10 +98,9 @@ fn siblings_share_a_core() {
                 worked = true;
                 Action::Compute(ns)
             };
-            let cpu = std::iter::once(Cpu(i as u32)).collect();
             TaskSpec::new("worker", program)
                 .start(start)
-                .affinity(Arc::new(cpu))
+                .affinity(only(i as u32))
         });
     let tasks = tasks.collect();
     let machine = machine("core:1 pu:2", costs);
@@ -123,7 +122,6 @@ fn siblings_share_a_core_in_the_kernel() {
             world.new_channel(ChannelSpec::UNIX_SOCKET),
             world.new_value("done_ns"),
         );
-        let on = |cpu| Arc::new(std::iter::once(Cpu(cpu)).collect());
         let caller = |writes: bool| {
             let mut calls = 0;
             move |ctx: &mut TaskCtx<'_>| {
@@ -143,10 +141,10 @@ fn siblings_share_a_core_in_the_kernel() {
                 }
             }
         };
-        let mut tasks = vec![TaskSpec::new("caller", caller(true)).affinity(on(0))];
+        let mut tasks = vec![TaskSpec::new("caller", caller(true)).affinity(only(0))];
         match beside {
-            "computes" => tasks.push(hog().affinity(on(1))),
-            "calls" => tasks.push(TaskSpec::new("caller", caller(false)).affinity(on(1))),
+            "computes" => tasks.push(hog().affinity(only(1))),
+            "calls" => tasks.push(TaskSpec::new("caller", caller(false)).affinity(only(1))),
             _ => {}
         }
         let machine = machine("core:1 pu:2", costs.clone());
@@ -264,8 +262,7 @@ fn a_hot_line_caps_throughput() {
                 ctx.count(yields, 1);
                 Action::Yield
             };
-            let cpu = std::iter::once(Cpu(cpu)).collect();
-            TaskSpec::new("hammer", program).affinity(Arc::new(cpu))
+            TaskSpec::new("hammer", program).affinity(only(cpu))
         });
         let workload = workload(world, tasks.collect(), Stop::At(20 * MS));
         let policy = Box::new(Hammer {
