@@ -7,6 +7,7 @@
 //! refuses them).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 use usher_sim::params::Params;
@@ -14,8 +15,9 @@ use usher_sim::policy;
 use usher_sim::workload::figures::Kind;
 use usher_sim::workload::{self, Found};
 
-use crate::error::{ReproduceError, Result};
+use crate::error::Result;
 use crate::picture::Picture;
+use crate::place::{File, Wrong};
 
 /// The layout that this version reads.
 pub const SCHEMA: &str = "usher-experiment/1";
@@ -69,6 +71,9 @@ pub struct Experiment {
     /// What a report tells besides.
     #[serde(default)]
     pub report: Texts,
+    /// The file, for errors.
+    #[serde(skip)]
+    pub(crate) file: File,
 }
 
 /// What a report tells of an experiment besides its mechanism and its rows.
@@ -203,18 +208,20 @@ impl Experiment {
     /// A key that does not exist, a value of the wrong kind, a name of something that does not exist, a
     /// setting that an experiment may not make.
     pub fn parse(origin: &str, text: &str) -> Result<Experiment> {
-        let wrong = |origin, what| ReproduceError::Experiment { origin, what };
-        let experiment: Experiment = toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .map(|span| 1 + text[..span.start].matches('\n').count());
-            let place = line.map_or(origin.to_string(), |line| format!("{origin}:{line}"));
+        let file = File::new(origin, text);
+        let mut experiment: Experiment = toml::from_str(text).map_err(|error| {
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            wrong(place, format!("{what}; docs/EXPERIMENTS.md lists the keys"))
+            let what = format!("{what}; docs/EXPERIMENTS.md lists the keys");
+            file.error(error.span().map(|span| span.start), what)
         })?;
-        experiment
-            .check()
-            .map_err(|what| wrong(origin.into(), what))?;
+        experiment.check().map_err(|wrong| file.wrong(wrong))?;
+        experiment.file = file;
+        let folder = Path::new(origin).parent().unwrap_or(Path::new(""));
+        let machines = experiment.machines.values_mut();
+        machines.for_each(|machine| *machine = beside(folder, machine, ".toml"));
+        for benchmark in experiment.benchmarks.values_mut() {
+            benchmark.workload = beside(folder, &benchmark.workload, ".json");
+        }
         Ok(experiment)
     }
 
@@ -238,34 +245,20 @@ impl Experiment {
         }
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
+    fn check(&self) -> std::result::Result<(), Wrong> {
         if self.schema != SCHEMA {
-            return Err(format!(
-                "schema `{}`: this version reads `{SCHEMA}`",
-                self.schema
-            ));
+            let what = format!("`{}`: this version reads `{SCHEMA}`", self.schema);
+            return Err(Wrong::new("schema", what));
         }
         for (which, runs) in [("quick", self.runs.quick), ("full", self.runs.full)] {
             if !(2..=RUNS_MAX).contains(&runs) {
-                return Err(format!(
-                    "runs.{which} is {runs}: an interval takes two runs or more, and {RUNS_MAX} are the most"
-                ));
+                let what = format!(
+                    "is {runs}: an interval takes two runs or more, and {RUNS_MAX} are the most"
+                );
+                return Err(Wrong::new(format!("runs.{which}"), what));
             }
         }
-        let variant = |whose: &str, name: &str| match self.variants.contains_key(name) {
-            true => Ok(()),
-            false => Err(format!(
-                "{whose} `{name}` is no variant; known: {}",
-                names(&self.variants)
-            )),
-        };
-        let machine = |name: &str| match self.machines.contains_key(name) {
-            true => Ok(()),
-            false => Err(format!(
-                "noise.machine `{name}` is no machine; known: {}",
-                names(&self.machines)
-            )),
-        };
+        let variant = |at: &str, name: &str| known(at, "variant", name, &self.variants);
         variant("baseline", &self.baseline)?;
         for (name, at) in &self.variants {
             one_of(&format!("variants.{name}"), &at.policy, &at.not_modelled)?;
@@ -280,13 +273,12 @@ impl Experiment {
             Some(Noise {
                 variant: None,
                 machine: Some(name),
-            }) => {
-                machine(name)?;
-            }
-            Some(_) => return Err("noise: give either `variant` or `machine`".into()),
+            }) => known("noise.machine", "machine", name, &self.machines)?,
+            Some(_) => return Err(Wrong::new("noise", "give either `variant` or `machine`")),
         }
         for (name, benchmark) in &self.benchmarks {
-            benchmark.check(&format!("benchmarks.{name}"))?;
+            let at = format!("benchmarks.{name}");
+            benchmark.check(&at)?;
             for (name, at) in &self.variants {
                 settings(
                     &format!("variants.{name}.set"),
@@ -294,12 +286,10 @@ impl Experiment {
                     &at.set,
                 )?;
             }
-            for baseline in benchmark
-                .metrics
-                .values()
-                .filter_map(|m| m.baseline.as_ref())
-            {
-                variant(&format!("benchmarks.{name}: baseline"), baseline)?;
+            for (name, metric) in &benchmark.metrics {
+                if let Some(baseline) = &metric.baseline {
+                    variant(&format!("{at}.metrics.{name}.baseline"), baseline)?;
+                }
             }
         }
         Ok(())
@@ -307,17 +297,17 @@ impl Experiment {
 }
 
 impl Benchmark {
-    fn check(&self, at: &str) -> std::result::Result<(), String> {
+    fn check(&self, at: &str) -> std::result::Result<(), Wrong> {
+        workload::find(&self.workload).map_err(|e| Wrong::new(format!("{at}.workload"), e))?;
         settings(&format!("{at}.set"), &self.workload, &self.set)?;
         for (which, lengths) in [("quick", &self.quick), ("full", &self.full)] {
             for key in lengths.keys() {
+                let at = format!("{at}.{which}.{key}");
                 if !LENGTHS.contains(&key.as_str()) {
-                    return Err(format!(
-                        "{at}.{which}.{key}: is no length; lengths are {}",
-                        LENGTHS.join(", ")
-                    ));
+                    let what = format!("is no length; lengths are {}", LENGTHS.join(", "));
+                    return Err(Wrong::new(at, what));
                 }
-                known_figure(&format!("{at}.{which}"), &self.workload, key)?;
+                known_figure(&at, &self.workload, key)?;
             }
         }
         for (theirs, ours) in &self.parameters {
@@ -329,6 +319,14 @@ impl Benchmark {
     }
 }
 
+/// A name as it is, a path as seen from where the program runs.
+fn beside(folder: &Path, name: &str, ending: &str) -> String {
+    match name.contains('/') || name.ends_with(ending) {
+        true => folder.join(name).to_string_lossy().into_owned(),
+        false => name.into(),
+    }
+}
+
 /// The keys of a map, for messages.
 pub(crate) fn names<T>(map: &BTreeMap<String, T>) -> String {
     map.keys()
@@ -337,21 +335,38 @@ pub(crate) fn names<T>(map: &BTreeMap<String, T>) -> String {
         .join(", ")
 }
 
+/// Refuses a name that a map does not have.
+fn known<T>(
+    at: &str,
+    kind: &str,
+    name: &str,
+    map: &BTreeMap<String, T>,
+) -> std::result::Result<(), Wrong> {
+    match map.contains_key(name) {
+        true => Ok(()),
+        false => {
+            let what = format!("`{name}` is no {kind}; known: {}", names(map));
+            Err(Wrong::new(at, what))
+        }
+    }
+}
+
 /// A policy without parameters, or a reason for there being none.
 fn one_of(
     at: &str,
     name: &Option<String>,
     not_modelled: &Option<String>,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Wrong> {
+    let wrong = |what: String| Wrong::new(format!("{at}.policy"), what);
     match (name, not_modelled) {
-        (Some(name), None) if name.contains(':') => Err(format!(
-            "{at}.policy `{name}`: an experiment may not set parameters of a policy; all share their defaults"
-        )),
+        (Some(name), None) if name.contains(':') => Err(wrong(format!(
+            "`{name}`: an experiment may not set parameters of a policy; all share their defaults"
+        ))),
         (Some(name), None) => policy::build(name, Params::new())
             .map(|_| ())
-            .map_err(|e| format!("{at}.policy: {e}")),
+            .map_err(|e| wrong(e.to_string())),
         (None, Some(_)) => Ok(()),
-        _ => Err(format!("{at}: give either `policy` or `not_modelled`")),
+        _ => Err(Wrong::new(at, "give either `policy` or `not_modelled`")),
     }
 }
 
@@ -360,15 +375,17 @@ fn settings(
     at: &str,
     name: &str,
     set: &BTreeMap<String, String>,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Wrong> {
     for key in set.keys() {
         if key == "hint" || key.starts_with("hint.") {
             continue;
         }
-        if !known_figure(at, name, key)? {
-            return Err(format!(
-                "{at}.{key}: says what the program does, which all experiments share; an experiment may \
-                 set the program's options, the hint and lengths"
+        let at = format!("{at}.{key}");
+        if !known_figure(&at, name, key)? {
+            return Err(Wrong::new(
+                at,
+                "says what the program does, which all experiments share; an experiment may set the program's \
+                 options, the hint and lengths",
             ));
         }
     }
@@ -378,17 +395,16 @@ fn settings(
 /// Whether a parameter of a workload is an option of its program: a word to choose, or a figure whose
 /// description names the flag. Files of rt-app have no such figures; what they take is checked when they
 /// are read.
-fn known_figure(at: &str, name: &str, key: &str) -> std::result::Result<bool, String> {
-    let found = workload::find(name).map_err(|e| format!("{at}: {e}"))?;
+fn known_figure(at: &str, name: &str, key: &str) -> std::result::Result<bool, Wrong> {
+    let found = workload::find(name).map_err(|e| Wrong::new(at, e))?;
     let Found::Generator(info, _) = found else {
         return Ok(true);
     };
     let Some(figure) = info.figures.iter().find(|figure| figure.key == key) else {
         let known: Vec<&str> = info.figures.iter().map(|figure| figure.key).collect();
-        return Err(format!(
-            "{at}: workload {name} has no parameter `{key}`; it has {}",
-            known.join(", ")
-        ));
+        let known = known.join(", ");
+        let what = format!("workload {name} has no parameter `{key}`; it has {known}");
+        return Err(Wrong::new(at, what));
     };
     let option = matches!(figure.kind, Kind::Choice(_)) || figure.meaning.contains("(-");
     Ok(option || LENGTHS.contains(&key))
@@ -455,7 +471,7 @@ change = "pct"
             ),
             (
                 instead("ipc = \"pipe\"", "send = \"5us\""),
-                "benchmarks.hackbench.set.send: says what the program does",
+                "small.toml:22: benchmarks.hackbench.set.send: says what the program does",
             ),
             (
                 instead("ipc = \"pipe\"", "\"cost.tick_ns\" = \"5\""),
@@ -463,7 +479,7 @@ change = "pct"
             ),
             (
                 instead("quick = { loops = \"5\" }", "quick = { receive = \"5us\" }"),
-                "benchmarks.hackbench.quick.receive: is no length",
+                "small.toml:23: benchmarks.hackbench.quick.receive: is no length",
             ),
             (
                 instead("\"eevdf\"", "\"eevdf:slice=9ms\""),
@@ -471,7 +487,7 @@ change = "pct"
             ),
             (
                 after("policy = \"eevdf\"", "set = { footprint_kib = \"1\" }"),
-                "variants.new.set.footprint_kib: says what",
+                "small.toml:15: variants.new.set.footprint_kib: says what",
             ),
         ] {
             let error = Experiment::parse("small.toml", &text)
@@ -491,32 +507,35 @@ change = "pct"
         for (text, what) in [
             (
                 instead("usher-experiment/1", "usher-experiment/9"),
-                "reads `usher-experiment/1`",
+                "small.toml:2: schema: `usher-experiment/9`: this version reads `usher-experiment/1`",
             ),
             (
                 instead("baseline = \"old\"", "baseline = \"tip\""),
-                "baseline `tip` is no variant; known: gone, new, old",
+                "small.toml:7: baseline: `tip` is no variant; known: gone, new, old",
             ),
             (
                 instead("\"cfs-5.9\"", "\"cfs-5.8\""),
-                "variants.old.policy: unknown policy `cfs-5.8`",
+                "small.toml:12: variants.old.policy: unknown policy `cfs-5.8`",
             ),
             (
                 instead("workload = \"hackbench\"", "workload = \"hackbnch\""),
-                "did you mean `hackbench`",
+                "small.toml:20: benchmarks.hackbench.workload: unknown workload `hackbnch`",
             ),
             (
                 instead("groups = \"groups\"", "groups = \"gruops\""),
-                "has no parameter `gruops`; it has groups,",
+                "small.toml:21: benchmarks.hackbench.parameters.groups: workload hackbench has no parameter `gruops`; it has groups,",
             ),
             (
                 instead("quick = 3", "quick = 1"),
-                "runs.quick is 1: an interval takes two runs or more",
+                "small.toml:8: runs.quick: is 1: an interval takes two runs or more",
             ),
-            (instead("full = 4", "full = 10001"), "runs.full is 10001: "),
+            (
+                instead("full = 4", "full = 10001"),
+                "small.toml:8: runs.full: is 10001: ",
+            ),
             (
                 instead("policy = \"usher\"", ""),
-                "usher: give either `policy` or `not_modelled`",
+                "small.toml:17: usher: give either `policy` or `not_modelled`",
             ),
             (
                 instead("better = \"lower\"", "better = \"less\""),

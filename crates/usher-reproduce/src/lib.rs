@@ -36,6 +36,7 @@ pub mod experiment;
 pub mod html;
 pub mod outcome;
 pub mod picture;
+mod place;
 pub mod plan;
 pub mod results;
 pub mod run;

@@ -6,7 +6,6 @@
 //! many rows need it. All names and values are checked here, before any work begins.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use usher_sim::case::{self, Case};
@@ -19,6 +18,7 @@ use crate::error::{ReproduceError, Result};
 use crate::experiment::{
     names, Benchmark, Experiment, Length, Metric, Ours, Texts, Variant, STATISTIC,
 };
+use crate::place::{File, Wrong};
 use crate::table::{pairs, Better, Row, Table};
 
 /// A cell of the simulated table: a case that runs with every seed.
@@ -102,6 +102,8 @@ pub struct Plan {
     pub mechanism: String,
     /// What a report tells besides.
     pub report: Texts,
+    /// The experiment's file, for errors.
+    pub(crate) file: File,
     /// The published table's file.
     pub table: String,
     /// The rows, in the table's order, without the baselines.
@@ -114,7 +116,6 @@ pub struct Plan {
 
 impl Plan {
     /// Plans what the rows of `table` ask for. `runs`: how many, if not as many as the experiment says.
-    /// `folder`: what paths in the experiment are relative to.
     ///
     /// # Errors
     /// A row with a name that the experiment does not know, without a baseline, or with a value that the
@@ -125,9 +126,8 @@ impl Plan {
         length: Length,
         runs: Option<u32>,
         first_seed: u64,
-        folder: &Path,
     ) -> Result<Plan> {
-        let mut planner = Planner::new(experiment, table, length, folder);
+        let mut planner = Planner::new(experiment, table, length);
         let mut rows = Vec::new();
         for row in &table.rows {
             let (_, metric) = planner.names_of(row)?;
@@ -156,9 +156,8 @@ impl Plan {
         row: &Row,
         length: Length,
         runs: u32,
-        folder: &Path,
     ) -> Result<Plan> {
-        let mut planner = Planner::new(experiment, table, length, folder);
+        let mut planner = Planner::new(experiment, table, length);
         let mut planned = planner.row(row)?;
         if let Ok(cell) = planned.variant {
             planner.cells = vec![planner.cells.swap_remove(cell)];
@@ -174,24 +173,17 @@ struct Planner<'a> {
     experiment: &'a Experiment,
     table: &'a Table,
     length: Length,
-    folder: &'a Path,
     control: Control,
     machines: BTreeMap<String, Arc<Machine>>,
     cells: Vec<Cell>,
 }
 
 impl<'a> Planner<'a> {
-    fn new(
-        experiment: &'a Experiment,
-        table: &'a Table,
-        length: Length,
-        folder: &'a Path,
-    ) -> Planner<'a> {
+    fn new(experiment: &'a Experiment, table: &'a Table, length: Length) -> Planner<'a> {
         let mut planner = Planner {
             experiment,
             table,
             length,
-            folder,
             control: Control::default(),
             machines: BTreeMap::new(),
             cells: Vec::new(),
@@ -207,6 +199,7 @@ impl<'a> Planner<'a> {
             title: experiment.title.clone(),
             mechanism: experiment.mechanism.clone(),
             report: experiment.report.clone(),
+            file: experiment.file.clone(),
             table: self.table.origin.clone(),
             rows,
             cells: self.cells,
@@ -389,22 +382,17 @@ impl<'a> Planner<'a> {
 
     fn machine(&mut self, row: &Row) -> Result<(String, Arc<Machine>)> {
         let name = &self.experiment.machines[&row.machine];
-        let is_path = name.contains('/') || name.ends_with(".toml");
-        let name = match is_path {
-            true => self.folder.join(name).to_string_lossy().into_owned(),
-            false => name.clone(),
-        };
-        if let Some(machine) = self.machines.get(&name) {
-            return Ok((name, Arc::clone(machine)));
+        if let Some(machine) = self.machines.get(name) {
+            return Ok((name.clone(), Arc::clone(machine)));
         }
         let made = case::machine(&Source::Machine(name.clone()), &Params::new());
         let made = made.map_err(|error| {
-            self.table
-                .wrong(row, format!("machine `{}`: {error}", row.machine))
+            let wrong = Wrong::new(format!("machines.{}", row.machine), error);
+            self.experiment.file.wrong(wrong)
         })?;
         let machine = Arc::new(made);
         self.machines.insert(name.clone(), Arc::clone(&machine));
-        Ok((name, machine))
+        Ok((name.clone(), machine))
     }
 
     /// The cell that runs a row's workload under a variant.

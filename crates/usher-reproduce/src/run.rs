@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use usher_sim::Options;
 
 use crate::error::{ReproduceError, Result};
+use crate::place::Wrong;
 use crate::plan::Plan;
 use crate::results::{Results, Run};
 
@@ -159,13 +160,15 @@ fn metrics_exist(plan: &Plan, runs: &Runs) -> Result<()> {
             if !run.metrics.contains_key(&row.metric) {
                 let names: Vec<&str> = run.metrics.keys().map(String::as_str).collect();
                 let near = usher_sim::error::nearest(&row.metric, &names).join(", ");
-                return Err(ReproduceError::Experiment {
-                    origin: format!("experiment {}", plan.key),
-                    what: format!(
-                        "benchmarks.{}.metrics.{}.ours `{}`: no such metric of workload {}; nearest: {near}",
-                        row.row.benchmark, row.row.metric, row.metric, plan.cells[*cell].case.workload
-                    ),
-                });
+                let at = format!(
+                    "benchmarks.{}.metrics.{}.ours",
+                    row.row.benchmark, row.row.metric
+                );
+                let what = format!(
+                    "`{}`: no such metric of workload {}; nearest: {near}",
+                    row.metric, plan.cells[*cell].case.workload
+                );
+                return Err(plan.file.wrong(Wrong::new(at, what)));
             }
         }
     }

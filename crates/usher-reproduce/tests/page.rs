@@ -84,7 +84,7 @@ fn page_in(folder: &Path, cache: &str) -> (String, Outcome) {
     let name = experiment(folder);
     let loaded = shipped::load(&name, None).unwrap_or_else(|e| panic!("{e}"));
     let (experiment, table) = &loaded[0];
-    let plan = Plan::new(experiment, table, Length::Quick, None, 1, folder);
+    let plan = Plan::new(experiment, table, Length::Quick, None, 1);
     let plans = [plan.unwrap_or_else(|e| panic!("{e}"))];
     let results = Results::new(Cache::temporary(&format!("reproduce-page-{cache}")), "p");
     let runs = run::run(&plans, &results, None, &AtomicBool::new(false), |_| ()).expect("it runs");

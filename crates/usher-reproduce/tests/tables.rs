@@ -32,9 +32,8 @@ fn example() -> (tempfile::TempDir, PathBuf) {
 
 fn plans(name: &str, published: Option<&str>) -> Result<Vec<Plan>, String> {
     let loaded = shipped::load(name, published).map_err(|e| e.to_string())?;
-    let folder = Path::new(name).parent().expect("a file has a folder");
     let plan = |(experiment, table): &(Experiment, Table)| {
-        Plan::new(experiment, table, Length::Quick, None, 1, folder).map_err(|e| e.to_string())
+        Plan::new(experiment, table, Length::Quick, None, 1).map_err(|e| e.to_string())
     };
     loaded.iter().map(plan).collect()
 }
@@ -294,9 +293,57 @@ fn metrics_must_exist() {
     let error = run::run(&plans, &kept, None, &AtomicBool::new(false), |_| ()).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains("`elapsd_ns`: no such metric of workload hackbench; nearest: elapsed_ns"),
+        error.ends_with(
+            "slices.toml:29: benchmarks.pipes.metrics.rate.ours: `elapsd_ns`: no such metric of workload hackbench; \
+             nearest: elapsed_ns"
+        ),
         "{error}"
     );
+}
+
+// Goal: what an experiment names by path is looked for beside it, wherever the command runs; what is wrong with a machine is told
+// with the line that names it.
+// Method: a machine and an rt-app file beside the example; then neither is there.
+#[test]
+fn paths_are_relative_to_the_file() {
+    let (folder, toml) = example();
+    let data = format!("{}/../../data", env!("CARGO_MANIFEST_DIR"));
+    for file in ["machines/2n2l2c2t.toml", "workloads/rt-app-light.json"] {
+        let name = Path::new(file).file_name().expect("a name");
+        std::fs::copy(format!("{data}/{file}"), folder.path().join(name)).expect("copied");
+    }
+    let text = block("toml")
+        .replace("desktop = \"2n2l2c2t\"", "desktop = \"./2n2l2c2t.toml\"")
+        .replace("\"hackbench\"", "\"rt-app-light.json\"")
+        .replace("set = { ipc = \"pipe\" }", "")
+        .replace("quick = { loops = \"10\" }", "")
+        .replace("full = { loops = \"100\" }", "")
+        .replace("{ groups = \"groups\" }", "{ of = \"statistic\" }");
+    std::fs::write(&toml, &text).expect("written");
+    let rows = block("csv")
+        .replace("groups=1", "of=mean")
+        .replace("groups=2", "of=min");
+    std::fs::write(folder.path().join("slices.csv"), rows).expect("written");
+    let error = |text: &str| {
+        std::fs::write(&toml, text).expect("written");
+        plans(toml.to_str().expect("UTF-8"), None).expect_err("not there")
+    };
+    let name = toml.to_str().expect("UTF-8");
+    let plan = plans(name, None).expect("a plan");
+    let replay = plan[0].cells[0].replay(1);
+    let beside = |name: &str| replay.contains(&*folder.path().join(name).to_string_lossy());
+    assert!(
+        beside("./2n2l2c2t.toml") && beside("rt-app-light.json"),
+        "{replay}"
+    );
+    let gone = error(&text.replace("./2n2l2c2t", "./gone"));
+    let place = format!("{name}:10: machines.desktop: ");
+    assert!(
+        gone.starts_with(&place) && gone.contains("gone.toml"),
+        "{gone}"
+    );
+    let gone = error(&text.replace("rt-app-light", "gone"));
+    assert!(gone.contains("gone.json: cannot be read"), "{gone}");
 }
 
 /// The keys of a TOML value as the page writes them: names of the user's choice are `NAME` or `KEY`.

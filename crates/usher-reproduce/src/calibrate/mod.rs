@@ -11,7 +11,6 @@ mod list;
 
 pub use list::{fits, Compare, Fit, IdleField, Parameter, RowName};
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -162,14 +161,7 @@ impl Fit {
         });
         let row = row
             .ok_or_else(|| self.wrong(format!("{} has no row `{}`", table.origin, name.words())))?;
-        let plan = Plan::of_row(
-            experiment,
-            table,
-            row,
-            Length::Quick,
-            self.runs,
-            Path::new(""),
-        )?;
+        let plan = Plan::of_row(experiment, table, row, Length::Quick, self.runs)?;
         Ok((row.value.middle(), plan))
     }
 
@@ -400,7 +392,11 @@ mod tests {
             );
             let file = fit.lives.split(',').next().unwrap_or_default();
             let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
-            assert!(Path::new(&path).is_file(), "{}: {file}", fit.name);
+            assert!(
+                std::path::Path::new(&path).is_file(),
+                "{}: {file}",
+                fit.name
+            );
         }
     }
 

@@ -4,7 +4,6 @@
 mod live;
 
 use std::io::Write as _;
-use std::path::Path;
 
 use clap::ValueEnum;
 use indicatif::HumanDuration;
@@ -99,11 +98,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         true => (Length::Quick, "quick"),
         false => (Length::Full, "full"),
     };
-    let folder = Path::new(experiment).parent();
-    let folder = folder.unwrap_or(Path::new(""));
     let mut plans = Vec::new();
     for (experiment, table) in shipped::load(experiment, args.published.as_deref())? {
-        let plan = Plan::new(&experiment, &table, length, args.runs, args.seed, folder);
+        let plan = Plan::new(&experiment, &table, length, args.runs, args.seed);
         plans.push(plan?);
     }
     let results = Results::open()?;
