@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|(workload, set)| (*workload, set.to_string()));
         for (workload, set) in sized.chain(others) {
             let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
-            let runs = grid::run(&cases, &seeds, false, &AtomicBool::new(false), || ())?;
+            let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
             let tail = runs
                 .iter()
                 .flatten()

@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (workload, set) in LOADS {
             let set = percent(set, machine.cpus().len());
             let cases = POLICIES.map(|policy| case(&machine, workload, &set, policy));
-            let runs = grid::run(&cases, &seeds, false, &AtomicBool::new(false), || ())?;
+            let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
             let base: Vec<f64> = runs[0].iter().flatten().map(headline).collect();
             let cells = runs.iter().map(|of| {
                 let ratios = of.iter().flatten().map(headline).zip(&base);

@@ -103,7 +103,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The headline of each run of a case, in order of seeds.
 fn measure(cases: &[Case], seeds: &[u64]) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
-    let runs = grid::run(cases, seeds, false, &AtomicBool::new(false), || ())?;
+    let runs = grid::run(cases, seeds, None, &AtomicBool::new(false), || ())?;
     let headline = |report: &usher_sim::Report| report.metrics[&report.headline];
     let of_case = |runs: &grid::Runs| runs.iter().flatten().map(headline).collect();
     Ok(runs.iter().map(of_case).collect())

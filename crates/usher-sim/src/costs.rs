@@ -13,17 +13,20 @@ use crate::error::{nearest, SimError};
 use crate::ids::Nanos;
 
 macro_rules! costs {
-    ($($(#[$doc:meta])* $section:ident . $field:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $section:ident . $field:ident;)*) => {
         /// The numbers. Names end in their unit; `[a, b, ...]` tables are documented at the field.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct CostNumbers {
-            $($(#[$doc])* pub $field: u64,)*
+            $($(#[doc = $doc])* pub $field: u64,)*
         }
 
         impl CostNumbers {
             /// `section.name` of every number.
             pub const NAMES: &'static [&'static str] =
                 &[$(concat!(stringify!($section), ".", stringify!($field)),)*];
+
+            /// What each of them means, in the same order.
+            const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*),)*];
 
             /// The number with this `section.name`.
             pub fn get_mut(&mut self, name: &str) -> Option<&mut u64> {
@@ -169,6 +172,19 @@ pub struct IdleState {
     pub residency_ns: Nanos,
     /// Whether a CPU in it watches a memory word (POLL, mwait), so that waking it needs no interrupt.
     pub polling: bool,
+}
+
+/// A number as a list of them shows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Described {
+    /// Its key, as in `--set key=value`.
+    pub key: String,
+    /// The value in force; the key ends in its unit.
+    pub value: u64,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Where it comes from.
+    pub source: String,
 }
 
 /// What things cost on a machine.
@@ -410,6 +426,19 @@ impl Costs {
         }
         self.sources.insert(name.into(), "set by the user".into());
         Ok(())
+    }
+
+    /// All numbers, with what they mean and where they come from.
+    pub fn described(&self) -> Vec<Described> {
+        let mut n = self.n.clone();
+        let numbers = CostNumbers::NAMES.iter().zip(CostNumbers::MEANINGS);
+        let described = numbers.map(|(name, meaning)| Described {
+            key: format!("cost.{name}"),
+            value: n.get_mut(name).map_or(0, |value| *value),
+            meaning: meaning.trim(),
+            source: self.sources.get(*name).cloned().unwrap_or_default(),
+        });
+        described.collect()
     }
 
     /// Names of the numbers whose source begins with `assumed`.

@@ -31,15 +31,18 @@ pub struct GridError {
 /// The runs of one case, in order of seeds. `None`: interrupted before it was over.
 pub type Runs = Vec<Option<Report>>;
 
-/// Runs every case with every seed. `stop` ends the whole early; `done` is called after each run, from any
-/// worker.
+/// Runs every case with every seed, `threads` at a time, or as many as the host has CPUs. `stop` ends the whole early; `done` is
+/// called after each run, from any worker.
 ///
 /// # Errors
 /// The first run, in order of cases and seeds, that failed.
+///
+/// # Panics
+/// The host cannot start so many threads.
 pub fn run(
     cases: &[Case],
     seeds: &[u64],
-    checks: bool,
+    threads: Option<usize>,
     stop: &AtomicBool,
     done: impl Fn() + Sync,
 ) -> Result<Vec<Runs>, GridError> {
@@ -47,29 +50,25 @@ pub fn run(
         .iter()
         .flat_map(|&seed| (0..cases.len()).map(move |case| (case, seed)))
         .collect();
-    let results: Vec<Result<Option<Report>, GridError>> = jobs
-        .par_iter()
-        .map(|&(case, seed)| {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let options = Options {
-                checks,
-                ..Options::default()
-            };
-            let go_on = |_| !stop.load(Ordering::Relaxed);
-            let report = cases[case]
-                .run(seed, options, go_on)
-                .map_err(|error| GridError {
-                    case,
-                    policy: cases[case].policy.clone(),
-                    seed,
-                    error,
-                })?;
-            done();
-            Ok(Some(report).filter(|report| !report.partial))
-        })
-        .collect();
+    let one = |&(case, seed): &(usize, u64)| {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let go_on = |_| !stop.load(Ordering::Relaxed);
+        let report = cases[case].run(seed, Options::default(), go_on);
+        let report = report.map_err(|error| GridError {
+            case,
+            policy: cases[case].policy.clone(),
+            seed,
+            error,
+        })?;
+        done();
+        Ok(Some(report).filter(|report| !report.partial))
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0));
+    let pool = pool.build().expect("the host has room for the threads");
+    let results: Vec<Result<Option<Report>, GridError>> =
+        pool.install(|| jobs.par_iter().map(one).collect());
     let mut runs: Vec<Runs> = cases
         .iter()
         .map(|_| Vec::with_capacity(seeds.len()))

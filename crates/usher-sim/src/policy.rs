@@ -45,7 +45,7 @@ pub mod prelude {
 }
 
 pub use crate::host::Host;
-pub use registry::{build, PolicyInfo, POLICIES};
+pub use registry::{build, describe, Described, PolicyInfo, POLICIES};
 
 use crate::ids::{Cpu, Nanos, TaskId};
 

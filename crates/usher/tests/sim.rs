@@ -430,7 +430,15 @@ fn compare_is_paired_and_replays() {
 fn parameters_are_listed() {
     let line = "sim --shape 1n1l2c1t --workload hackbench-thread-pipe";
     let listed = json(&stdout(&format!("{line} --list --format json")));
-    let listed = listed.as_array().expect("parameters");
+    assert_eq!(
+        listed["policy_parameters"][0],
+        serde_json::json!({
+            "key": "granularity", "value": "shard",
+            "meaning": "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`",
+        })
+    );
+    let listed = listed["workload_parameters"].as_array();
+    let listed = listed.expect("parameters");
     let named = |key: &str| {
         let found = listed.iter().find(|p| p["key"] == key);
         found.unwrap_or_else(|| panic!("{key} is not listed"))
@@ -462,12 +470,70 @@ fn parameters_are_listed() {
     let kbuild = json(&stdout(
         "sim --shape 1n2l4c2t --workload kbuild --list --format json",
     ));
-    let jobs = kbuild
+    let jobs = kbuild["workload_parameters"]
         .as_array()
         .unwrap()
         .iter()
         .find(|p| p["key"] == "jobs");
     assert_eq!(jobs.expect("jobs")["default"], "16");
+}
+
+// Goal: what a machine's costs are is told, each with its meaning and source, and each can be set to what is told.
+// Method: the list in both formats; what was set is in it; a value that is told, set, changes no event.
+#[test]
+fn costs_are_listed() {
+    let line =
+        "sim --machine 2n2l2c2t --workload hackbench --set loops=3 --set cost.wake.wake_ns=777";
+    let listed = json(&stdout(&format!("{line} --list costs --format json")));
+    let costs = listed["costs"].as_array().expect("costs");
+    let wake = costs.iter().find(|cost| cost["key"] == "cost.wake.wake_ns");
+    let wake = wake.expect("what a wakeup costs");
+    assert_eq!(
+        (&wake["value"], &wake["source"]),
+        (&777.into(), &"set by the user".into())
+    );
+    let table = stdout(&format!("{line} --list costs"));
+    let mut all =
+        String::from("sim --machine 2n2l2c2t --workload hackbench --set loops=3 --format json");
+    for cost in costs {
+        let set = format!("{}={}", cost["key"].as_str().expect("a key"), cost["value"]);
+        assert!(
+            table.lines().any(|l| l.starts_with(&set)),
+            "{set} is not in\n{table}"
+        );
+        for text in ["meaning", "source"] {
+            assert!(
+                cost[text].as_str().is_some_and(|text| text.len() > 5),
+                "{cost}"
+            );
+        }
+        all += &format!(" --set {set}");
+    }
+    let given = json(&stdout(&format!("{line} --format json")));
+    assert_eq!(json(&stdout(&all))["log_hash"], given["log_hash"]);
+}
+
+// Goal: costs of the machine are swept as parameters of the workload are, seeds begin where they are told to, and how many run at a
+// time changes nothing.
+// Method: the replay of each cell, run by itself, is its first value; the costs make a difference; one thread and two.
+#[test]
+fn compare_sweeps_costs() {
+    let line = "compare --shape 2n1l2c1t --workload hackbench --set loops=3 --sweep cost.line.line_remote_ns=50,900 \
+                --sweep groups=1,2 --policies eevdf,usher --runs 2 --seed 5 --format json --jobs";
+    let one = stdout(&format!("{line} 1"));
+    assert_eq!(one, stdout(&format!("{line} 2")));
+    let comparison = json(&one);
+    assert_eq!(comparison["first_seed"], 5);
+    let cells = comparison["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 8);
+    for cell in cells {
+        let replay = cell["replay"].as_str().expect("a command");
+        let replay = replay.strip_prefix("usher ").expect("our own");
+        let run = json(&stdout(&format!("{replay} --format json")));
+        assert_eq!(run["seed"], 5);
+        assert_eq!(run["metrics"]["elapsed_ns"], cell["values"][0], "{replay}");
+    }
+    assert_ne!(cells[0]["values"], cells[4]["values"]);
 }
 
 // Goal: rows of CSV stand for themselves, values of single runs are kept, and one run of each has a ratio, though no interval.

@@ -7,6 +7,34 @@ use super::{cfs39, cfs59, cfs60, eevdf, fair, fifo, rt, scx_simple, usher, Polic
 use crate::error::{nearest, SimError};
 use crate::params::Params;
 
+/// What the parameters of policies mean, whichever policies have them.
+const MEANINGS: &[(&str, &str)] = &[
+    ("base_slice", "base_slice_ns of EEVDF; `default`: the kernel's for so many CPUs"),
+    ("fork", "where newborns are placed: `domains`, down the domains level by level, or `flat`, among all CPUs at once"),
+    ("granularity", "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`"),
+    ("kernel", "the built-in idle selection of this kernel: `6.15` or `7.2`"),
+    ("late_cpus", "so many CPUs, the last ones, came online after the per-node masks were made"),
+    ("latency", "sched_latency_ns of CFS; `default`: the kernel's for so many CPUs"),
+    ("map", "the map of CPU priorities: `global`, as in the kernel, `node`, as proposed, or `core`, the placement core's"),
+    ("migration_cost", "sched_migration_cost_ns: for so long a task counts as cache-hot"),
+    ("min_granularity", "sched_min_granularity_ns of CFS; `default`: the kernel's for so many CPUs"),
+    ("node_rto_count", "the count of overloaded CPUs per NUMA node"),
+    ("nr_migrate", "sched_nr_migrate: the most tasks that one balancing looks at"),
+    ("overloaded_reads", "who reads the flag that says that some CPU has two tasks: `second`, a CPU's second task, or `always`, every one"),
+    ("pad_counts", "a cache line for each count and mask pointer of the map"),
+    ("preempt", "urgent tasks preempt, and pairs hand CPUs over"),
+    ("reorder", "the root domain's fields in the proposed order"),
+    ("shard-width", "the most CPUs of a shard, the unit of idle tracking: 1 to 64"),
+    ("shard_width", "the most CPUs of a shard of the core's map: 1 to 64"),
+    ("shell", "where the shell is that starts the first task: on a `strong` CPU, a `weak` one, or by turns with the seeds, `alternate`"),
+    ("slice", "how long a task runs while others wait"),
+    ("strict", "searches of the core's map find a CPU of the lowest level, not the nearest below the limit"),
+    ("tiers", "which CPUs heavy tasks take first: `strongest-first` or `weakest-first`"),
+    ("uncrowd", "tasks that share a core while another idles move there"),
+    ("wakeup_granularity", "sched_wakeup_granularity_ns of CFS; `default`: the kernel's for so many CPUs"),
+    ("word_stats", "loads of words that CPUs share are counted"),
+];
+
 /// A policy that can be asked for by name.
 pub struct PolicyInfo {
     /// Its name.
@@ -151,6 +179,34 @@ pub const POLICIES: &[PolicyInfo] = &[
     },
 ];
 
+/// A parameter of a policy as a list of them shows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Described {
+    /// Its key, as in `NAME:key=value`.
+    pub key: String,
+    /// The value in force.
+    pub value: String,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// The parameters of the policy of this name, some of which may be given.
+///
+/// # Errors
+/// As [`build`].
+pub fn describe(name: &str, params: Params) -> Result<Vec<Described>, SimError> {
+    let (_, parameters) = build(name, params)?;
+    let described = parameters.into_iter().map(|(key, value)| {
+        let meaning = MEANINGS.iter().find(|(known, _)| *known == key);
+        Described {
+            meaning: meaning.map_or("", |(_, meaning)| meaning),
+            key,
+            value,
+        }
+    });
+    Ok(described.collect())
+}
+
 /// A policy, and all its parameters with the values in force.
 pub type Built = (Box<dyn Policy>, BTreeMap<String, String>);
 
@@ -169,4 +225,27 @@ pub fn build(name: &str, mut params: Params) -> Result<Built, SimError> {
         })?,
     };
     Ok((policy, params.finish(&format!("policy {name}"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    // Goal: every parameter of every policy is told with its meaning, and no meaning is of a parameter that none has.
+    // Method: all policies, the real-time class also with the core's map, which alone has three of them.
+    #[test]
+    fn parameters_have_meanings() {
+        let mut seen = BTreeSet::new();
+        for info in POLICIES {
+            for parameter in describe(info.name, Params::new()).expect("defaults are right") {
+                let place = format!("{}:{}", info.name, parameter.key);
+                assert!(!parameter.meaning.is_empty(), "{place}");
+                seen.insert(parameter.key);
+            }
+        }
+        let known: BTreeSet<String> = MEANINGS.iter().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(known, seen);
+    }
 }

@@ -2,6 +2,7 @@
 //! `usher compare`: policies side by side, with paired seeds.
 
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -43,14 +44,24 @@ pub struct Args {
     #[arg(long_help = super::sim::policy_help())]
     policies: Vec<String>,
 
-    /// Values of a parameter of the workload to go through; several of these give all combinations
+    /// Values of a parameter of the workload, or of a cost of the machine, to go through; several of these give all combinations
     #[arg(long, value_name = "KEY=V1,V2,...")]
     sweep: Vec<String>,
 
-    /// Runs per policy and value, with seeds 1 to N
+    /// Runs per policy and value, each with a seed of its own
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
+
+    /// The first seed; the same seeds give the same output, byte for byte
+    #[arg(long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=u64::MAX / 2))]
+    seed: u64,
+
+    /// Runs at a time; one per CPU if not given
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    jobs: Option<u32>,
 
     /// The metric to compare; the workload's own if not given
     #[arg(long)]
@@ -89,6 +100,8 @@ struct Comparison {
     /// The metric of how long the slowest requests take, if the workload notes that and no metric was asked for.
     tail: Option<String>,
     runs: u32,
+    /// Of the first run; the others have the following ones.
+    first_seed: u64,
     /// What `low` and `high` of a cell are: `range`, the least and the greatest run, or with more of them `interval`, the 95 %
     /// interval of the median.
     spread: &'static str,
@@ -115,7 +128,7 @@ struct Cell {
     median: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    /// By seed, from 1; `None`: no run, or none that came to a value.
+    /// By seed, from `first_seed`; `None`: no run, or none that came to a value.
     values: Column,
     #[serde(flatten)]
     ratio: Ratio,
@@ -163,14 +176,28 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let args = &args;
     let (params, costs) = args.what.params()?;
     let source = args.source.source_or(CURATED_MACHINE);
-    let machine = Arc::new(case::machine(&source, &costs)?);
-    let points = points(&args.sweep, &params)?;
+    let points = points(&args.sweep, &params, &costs)?;
+    let mut machines = BTreeMap::new();
     let mut cases = Vec::new();
     for point in &points {
+        let mut costs = costs.clone();
+        let mut swept = Vec::new();
+        for (key, value) in point {
+            if let Some(name) = key.strip_prefix(COST) {
+                costs.set(name, value);
+                swept.push(value);
+            }
+        }
+        let machine = match machines.entry(swept) {
+            Entry::Occupied(made) => Arc::clone(made.get()),
+            Entry::Vacant(none) => {
+                Arc::clone(none.insert(Arc::new(case::machine(&source, &costs)?)))
+            }
+        };
         for policy in &args.policies {
             let (policy, policy_params) = case::parse_policy(policy)?;
             let mut workload_params = params.clone();
-            for (key, value) in point {
+            for (key, value) in point.iter().filter(|(key, _)| !key.starts_with(COST)) {
                 workload_params.set(key, value);
             }
             cases.push(Case {
@@ -190,10 +217,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     let headline = headline.expect("there is at least one policy and one point");
     let bar = out::progress(cases.len() as u64 * u64::from(args.runs));
-    let seeds: Vec<u64> = (1..=u64::from(args.runs)).collect();
+    let seeds: Vec<u64> = (args.seed..args.seed + u64::from(args.runs)).collect();
     let (first, others) = seeds.split_at(1);
     let run = |seeds: &[u64]| {
-        let runs = grid::run(&cases, seeds, false, interrupt::flag(), || bar.inc(1));
+        let (jobs, stop) = (args.jobs.map(|jobs| jobs as usize), interrupt::flag());
+        let runs = grid::run(&cases, seeds, jobs, stop, || bar.inc(1));
         runs.map_err(|error| failed(args, &points, error))
     };
     let runs = run(first).and_then(|mut runs| {
@@ -208,7 +236,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     });
     bar.finish_and_clear();
     let runs = runs?;
-    let comparison = Comparison::new(args, &machine, &headline, &points, &runs)?;
+    let machine = &cases[0].machine;
+    let comparison = Comparison::new(args, machine, &headline, &points, &runs)?;
     let mut out = anstream::stdout().lock();
     match args.format {
         Format::Json => {
@@ -237,11 +266,14 @@ impl Args {
     }
 }
 
-/// A point of the sweep: parameters of the workload.
+/// What the keys of costs begin with.
+const COST: &str = "cost.";
+
+/// A point of the sweep: parameters of the workload and costs of the machine.
 type Point = Vec<(String, String)>;
 
 /// All combinations of the sweeps' values. What is swept is not among the parameters that all cases share.
-fn points(sweeps: &[String], shared: &Params) -> Result<Vec<Point>, SimError> {
+fn points(sweeps: &[String], workload: &Params, costs: &Params) -> Result<Vec<Point>, SimError> {
     let mut points: Vec<Point> = vec![Vec::new()];
     for sweep in sweeps {
         let values = sweep
@@ -257,13 +289,14 @@ fn points(sweeps: &[String], shared: &Params) -> Result<Vec<Point>, SimError> {
             key: key.into(),
             what: what.into(),
         };
-        if key.starts_with("cost.") {
-            return Err(wrong("is a cost of the machine, which only --set changes"));
-        }
         if points[0].iter().any(|(swept, _)| swept == key) {
             return Err(wrong("is swept twice; give all its values in one --sweep"));
         }
-        if shared.given().contains_key(key) {
+        let shared = match key.strip_prefix(COST) {
+            Some(name) => costs.given().contains_key(name),
+            None => workload.given().contains_key(key),
+        };
+        if shared {
             return Err(wrong("is set and swept; leave out one of them"));
         }
         let values: Vec<&str> = values.split(',').collect();
@@ -306,7 +339,7 @@ impl Comparison {
         let mut cells = Vec::new();
         for i in 0..runs.len() {
             let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
-            let replay = replay(args, point, policy, 1);
+            let replay = replay(args, point, policy, args.seed);
             let base = (i % nr != 0).then_some(i / nr * nr);
             let ratio =
                 |columns: &[Column]| Ratio::of(base.map(|base| &columns[base]), &columns[i]);
@@ -327,6 +360,7 @@ impl Comparison {
             metric,
             tail,
             runs: args.runs,
+            first_seed: args.seed,
             spread: match cells.iter().any(|cell| cell.n >= Summary::INTERVAL_MIN) {
                 true => "interval",
                 false => "range",
@@ -719,7 +753,8 @@ mod tests {
     fn sweeps_multiply() {
         let points = |sweeps: &[&str]| {
             let sweeps: Vec<String> = sweeps.iter().map(|s| s.to_string()).collect();
-            super::points(&sweeps, &Params::parse(["set=1"]).expect("well-formed"))
+            let given = |pair| Params::parse([pair]).expect("well-formed");
+            super::points(&sweeps, &given("set=1"), &given("tick.hz=100"))
         };
         let text: Vec<String> = points(&["a=1,2", "b=x,y"])
             .unwrap()
@@ -733,7 +768,7 @@ mod tests {
             (&["a=1", "a=2"], "`a` is swept twice"),
             (&["a=1,2,1"], "over `1` twice"),
             (&["set=1,2"], "`set` is set and swept"),
-            (&["cost.cpu.clock_mhz=1"], "only --set"),
+            (&["cost.tick.hz=1,2"], "`cost.tick.hz` is set and swept"),
         ] {
             let error = points(sweeps).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");

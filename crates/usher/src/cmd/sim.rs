@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use serde_json::json;
 use usher_report::perfetto::{Left, Named, Writer};
 use usher_report::table::{metric, Text};
 use usher_sim::case::{self, Case};
@@ -26,7 +27,8 @@ use crate::interrupt;
 #[command(
     after_help = "Without a machine it simulates the one that it runs on.\n\n\
                   Examples: usher sim --machine zen3-2s --workload schbench --set workers=16 --policy usher\n\
-                  \u{20}         usher sim --workload schbench --list"
+                  \u{20}         usher sim --workload schbench --list\n\
+                  \u{20}         usher sim --machine zen3-2s --list costs"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -56,9 +58,10 @@ pub struct Args {
     #[arg(long)]
     check_determinism: bool,
 
-    /// Run nothing: list what --set can change of the workload, with defaults on this machine and where they come from
-    #[arg(long)]
-    list: bool,
+    /// Run nothing: list what can be changed, with what it is and where that comes from: parameters of the workload and of the
+    /// policy, or costs of the machine
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "parameters")]
+    list: Option<List>,
 }
 
 /// The workload if none is named.
@@ -106,6 +109,14 @@ enum Format {
     Table,
     /// One object, schema usher-sim/1
     Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum List {
+    /// Of the workload (--set KEY=VALUE) and of the policy (--policy NAME:KEY=VALUE)
+    Parameters,
+    /// Of the machine (--set cost.SECTION.NAME=VALUE)
+    Costs,
 }
 
 /// The columns that a table for people takes.
@@ -157,8 +168,8 @@ fn workload_help() -> String {
 pub fn run(args: &Args) -> Result<Code, Failure> {
     let (workload_params, costs) = args.what.params()?;
     let machine = case::machine(&args.source.source(), &costs)?;
-    if args.list {
-        return list(args, &machine);
+    if let Some(what) = args.list {
+        return list(args, &machine, what);
     }
     let (policy, policy_params) = case::parse_policy(&args.policy)?;
     let case = Case {
@@ -198,45 +209,73 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
 }
 
 /// `--list`.
-fn list(args: &Args, machine: &Machine) -> Result<Code, Failure> {
-    const KEY: usize = 26;
-    let name = &args.what.workload;
-    let parameters = usher_sim::workload::describe(name, machine)?;
+fn list(args: &Args, machine: &Machine, what: List) -> Result<Code, Failure> {
+    let (topo, workload) = (machine.topo().name(), &args.what.workload);
     let mut out = anstream::stdout().lock();
-    match args.format {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &parameters)?;
-            writeln!(out)?;
-        }
-        Format::Table => {
-            writeln!(
-                out,
-                "{name} on {}: --set KEY=VALUE\n",
-                machine.topo().name()
-            )?;
-            for p in &parameters {
-                let mut first = format!("{}={}", p.key, p.default);
-                let mut words: Vec<&str> = p.meaning.split(' ').collect();
-                let note = format!("[{}; {}]", p.values, p.source);
-                words.extend(note.split(' '));
-                if first.len() > KEY {
-                    writeln!(out, "{first}")?;
-                    first.clear();
+    let listed = match what {
+        List::Parameters => {
+            let (policy, params) = case::parse_policy(&args.policy)?;
+            let of_workload = usher_sim::workload::describe(workload, machine)?;
+            let of_policy = usher_sim::policy::describe(&policy, params)?;
+            if let Format::Table = args.format {
+                writeln!(out, "{workload} on {topo}: --set KEY=VALUE\n")?;
+                for p in &of_workload {
+                    let note = format!("{} [{}; {}]", p.meaning, p.values, p.source);
+                    write_listed(&mut out, &format!("{}={}", p.key, p.default), &note)?;
                 }
-                for line in wrapped(&words, WIDTH - KEY - 1) {
-                    writeln!(out, "{first:<KEY$} {line}")?;
-                    first.clear();
+                let hint =
+                    "placement hint of all tasks, or of those of one name (hint.NAME): as --hint";
+                write_listed(&mut out, "hint=none", hint)?;
+                if !of_policy.is_empty() {
+                    writeln!(out, "\npolicy {policy}: --policy {policy}:KEY=VALUE:...\n")?;
+                }
+                for p in &of_policy {
+                    write_listed(&mut out, &format!("{}={}", p.key, p.value), p.meaning)?;
                 }
             }
-            writeln!(
-                out,
-                "{:<KEY$} placement hint of all tasks, or of those of one name (hint.NAME): as --hint",
-                "hint=none"
-            )?;
+            json!({
+                "schema": "usher-sim-list/1", "machine": topo, "workload": workload, "policy": policy,
+                "workload_parameters": of_workload, "policy_parameters": of_policy,
+            })
         }
+        List::Costs => {
+            let costs = machine.costs();
+            let described = costs.described();
+            if let Format::Table = args.format {
+                let name = &costs.name;
+                writeln!(out, "costs `{name}` of {topo}: --set KEY=VALUE\n")?;
+                for p in &described {
+                    let note = format!("{} [{}]", p.meaning.trim_end_matches('.'), p.source);
+                    write_listed(&mut out, &format!("{}={}", p.key, p.value), &note)?;
+                }
+            }
+            json!({
+                "schema": "usher-sim-list/1", "machine": topo, "table": costs.name, "costs": described,
+            })
+        }
+    };
+    if let Format::Json = args.format {
+        serde_json::to_writer_pretty(&mut out, &listed)?;
+        writeln!(out)?;
     }
     out.flush()?;
     Ok(Code::Fine)
+}
+
+/// A setting and what is said of it, in two columns.
+fn write_listed(out: &mut impl Write, setting: &str, note: &str) -> io::Result<()> {
+    const SETTING: usize = 26;
+    let mut first = setting;
+    if first.len() > SETTING {
+        writeln!(out, "{first}")?;
+        first = "";
+    }
+    let words: Vec<&str> = note.split(' ').collect();
+    for line in wrapped(&words, WIDTH - SETTING - 1) {
+        writeln!(out, "{first:<SETTING$} {line}")?;
+        first = "";
+    }
+    Ok(())
 }
 
 /// A level of migrations in words.
