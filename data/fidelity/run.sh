@@ -4,13 +4,15 @@
 # root of the source tree; needs what `usher lab` needs. Then: cargo run --release -p usher-sim --example fidelity
 set -e
 count=$PWD/data/fidelity/count.sh
+run=$(mktemp)
+trap 'rm -f "$run"' EXIT
 for scheduler in usher eevdf; do
 	while read -r name shape arguments; do
 		# shellcheck disable=SC2086 # several words
 		target/release/usher lab run --shape "$shape" --icount --seed 1 --scheduler $scheduler --format json \
-			--copy "$count" -- sh "$count" hackbench $arguments </dev/null |
-			jq '{schema, kernel, shape, scheduler, icount_seed, command: (.command | map(sub(".*/data/"; "data/"))), exit, stdout, stats: (.stats | {reasons, migrations})}' \
-				>"data/fidelity/$scheduler-$name.json"
+			--copy "$count" -- sh "$count" hackbench $arguments </dev/null >"$run"
+		jq '{schema, kernel, shape, scheduler, icount_seed, command: (.command | map(sub(".*/data/"; "data/"))), exit, stdout, stats: (.stats | {reasons, migrations})}' \
+			"$run" >"data/fidelity/$scheduler-$name.json"
 		echo "$scheduler $name"
 	done <<-LOADS
 		socket-1 2n2l2c2t -g 1 -l 100

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use usher_sim::key;
 use usher_sim::params::Params;
 use usher_sim::policy;
 use usher_sim::workload::figures::Kind;
@@ -212,7 +213,7 @@ impl Experiment {
         let mut experiment: Experiment = toml::from_str(text).map_err(|error| {
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
             let what = format!("{what}; docs/EXPERIMENTS.md lists the keys");
-            file.error(error.span().map(|span| span.start), what)
+            file.error(error.span().map(|span| key::at(text, span.start)), what)
         })?;
         experiment.check().map_err(|wrong| file.wrong(wrong))?;
         experiment.file = file;

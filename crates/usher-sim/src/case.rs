@@ -40,7 +40,7 @@ pub struct Case {
 /// The machine cannot be read, its cost table does not exist, or a number has no such name or value.
 pub fn machine(source: &Source, costs: &Params) -> Result<Machine, MachineError> {
     let topo = Topology::build(&source.read()?, MAX_SHARD_WIDTH)?;
-    let mut table = Costs::builtin(topo.costs().unwrap_or(DEFAULT_COSTS))?;
+    let mut table = Costs::load(topo.costs().unwrap_or(DEFAULT_COSTS))?;
     for (name, value) in costs.given() {
         let number = value.parse().map_err(|_| SimError::Parameter {
             key: format!("cost.{name}"),

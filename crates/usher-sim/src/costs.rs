@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What things cost on a machine: every number of the hardware and kernel model, with its source.
 //!
-//! A cost file (`data/costs/*.toml`) gives each number as `{ value = 1500, source = "..." }`, where the
-//! source is a citation or begins with `assumed`. A file may start from another with `base = "..."` and
+//! A cost file (`data/costs/*.toml`, or a user's own) gives each number as `{ value = 1500, source = "..." }`, where
+//! the source is a citation or begins with `assumed`. A file may start from a built-in one with `base = "..."` and
 //! then overrides only what differs. A number that is missing, unknown or without source is an error.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use usher_topo::machine::is_path;
 
 use crate::error::{nearest, SimError};
 use crate::ids::Nanos;
+use crate::key;
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])* $section:ident . $field:ident;)*) => {
@@ -236,13 +238,77 @@ struct RawSmt {
     share_permille: RawShares,
 }
 
+type Section = BTreeMap<String, RawValue>;
+
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawFile {
     base: Option<String>,
     smt: Option<RawSmt>,
     idle_state: Option<Vec<RawIdle>>,
-    #[serde(flatten)]
-    sections: BTreeMap<String, BTreeMap<String, RawValue>>,
+    #[serde(default)]
+    cpu: Section,
+    #[serde(default)]
+    tick: Section,
+    #[serde(default)]
+    timer: Section,
+    #[serde(default)]
+    switch: Section,
+    #[serde(default)]
+    wake: Section,
+    #[serde(default)]
+    ipi: Section,
+    #[serde(default)]
+    syscall: Section,
+    #[serde(default)]
+    line: Section,
+    #[serde(default)]
+    cache: Section,
+    #[serde(default)]
+    copy: Section,
+    #[serde(default)]
+    idle: Section,
+}
+
+impl RawFile {
+    /// `section.name` and value of all numbers.
+    fn numbers(&mut self) -> Vec<(String, RawValue)> {
+        let sections = [
+            ("cpu", &mut self.cpu),
+            ("tick", &mut self.tick),
+            ("timer", &mut self.timer),
+            ("switch", &mut self.switch),
+            ("wake", &mut self.wake),
+            ("ipi", &mut self.ipi),
+            ("syscall", &mut self.syscall),
+            ("line", &mut self.line),
+            ("cache", &mut self.cache),
+            ("copy", &mut self.copy),
+            ("idle", &mut self.idle),
+        ];
+        let numbers = sections.into_iter().flat_map(|(section, values)| {
+            let values = std::mem::take(values).into_iter();
+            values.map(move |(name, value)| (format!("{section}.{name}"), value))
+        });
+        numbers.collect()
+    }
+}
+
+/// The key of what is wrong in a file, and what is.
+type Wrong = (String, String);
+
+fn wrong<T>(key: &str, what: impl Into<String>) -> Result<T, Wrong> {
+    Err((key.into(), what.into()))
+}
+
+fn check_source(key: &str, source: &str) -> Result<(), Wrong> {
+    match source.trim() {
+        "" => wrong(
+            key,
+            format!("`{key}` has no source; cite one, or write `assumed: why`"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 macro_rules! builtin {
@@ -291,40 +357,76 @@ impl Costs {
         Self::parse(name, text)
     }
 
+    /// The built-in table of this name, or that of the file at this path.
+    ///
+    /// # Errors
+    /// There is none, or it is not as the module's documentation says.
+    pub fn load(name: &str) -> Result<Costs, SimError> {
+        if !is_path(name) {
+            return Self::builtin(name);
+        }
+        let text = std::fs::read_to_string(name).map_err(|e| SimError::Input {
+            origin: name.into(),
+            what: format!("cannot be read: {e}; a machine file names its costs"),
+        })?;
+        Self::parse(name, &text)
+    }
+
     /// Reads a table from the text of a cost file; `origin` names it in errors.
     ///
     /// # Errors
     /// Anything that is not as the module's documentation says.
     pub fn parse(origin: &str, text: &str) -> Result<Costs, SimError> {
-        let wrong = |what: String| SimError::Input {
-            origin: origin.into(),
+        let error = |line: Option<usize>, what: String| SimError::Input {
+            origin: line.map_or(origin.into(), |line| format!("{origin}:{line}")),
             what,
         };
-        let raw: RawFile = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
-        let mut costs = match &raw.base {
-            Some(base) if base == origin => return Err(wrong("names itself as its base".into())),
-            Some(base) => Self::builtin(base)?,
+        let raw: RawFile = toml::from_str(text).map_err(|e| {
+            let what = e.message().lines().collect::<Vec<_>>().join(", ");
+            let what = format!("{what}; `usher sim --list costs` lists the numbers");
+            error(e.span().map(|span| key::at(text, span.start)), what)
+        })?;
+        let mut costs = match raw.base.as_deref() {
+            Some(base) => Self::builtin(base)
+                .map_err(|e| error(key::line(text, "base"), format!("base: {e}")))?,
             None => Costs::default(),
         };
         costs.name = origin.into();
-        for (section, values) in raw.sections {
-            for (key, raw) in values {
-                costs.take(&wrong, format!("{section}.{key}"), raw)?;
-            }
+        let taken = costs.take(raw).and_then(|()| costs.check());
+        taken.map_err(|(key, what)| error(key::line(text, &key), what))?;
+        Ok(costs)
+    }
+
+    /// What a file says, over what there is.
+    fn take(&mut self, mut raw: RawFile) -> Result<(), Wrong> {
+        for (name, number) in raw.numbers() {
+            check_source(&name, &number.source)?;
+            let Some(field) = self.n.get_mut(&name) else {
+                let near = nearest(&name, CostNumbers::NAMES);
+                let near = near.into_iter().take(3).collect::<Vec<_>>().join(", ");
+                return wrong(&name, format!("unknown number `{name}`; nearest: {near}"));
+            };
+            *field = number.value;
+            self.sources.insert(name, number.source);
         }
-        if let Some(smt) = raw.smt {
-            costs.smt_share_permille = smt.share_permille.value;
-            costs
-                .sources
-                .insert("smt.share_permille".into(), smt.share_permille.source);
+        if let Some(RawSmt { share_permille }) = raw.smt {
+            const NAME: &str = "smt.share_permille";
+            check_source(NAME, &share_permille.source)?;
+            self.smt_share_permille = share_permille.value;
+            self.sources.insert(NAME.into(), share_permille.source);
         }
         if let Some(states) = raw.idle_state {
-            costs.idle_states.clear();
+            self.idle_states.clear();
             for state in states {
-                costs
-                    .sources
-                    .insert(format!("idle_state.{}", state.name), state.source);
-                costs.idle_states.push(IdleState {
+                let name = format!("idle_state.{}", state.name);
+                check_source(&name, &state.source)?;
+                if self.sources.insert(name, state.source).is_some()
+                    && self.idle_states.iter().any(|s| s.name == state.name)
+                {
+                    let what = format!("there are two idle states `{}`", state.name);
+                    return wrong("idle_state", what);
+                }
+                self.idle_states.push(IdleState {
                     name: state.name,
                     exit_ns: state.exit_ns,
                     wake_ns: state.wake_ns,
@@ -334,72 +436,75 @@ impl Costs {
                 });
             }
         }
-        costs.check().map_err(wrong)?;
-        Ok(costs)
-    }
-
-    fn take(
-        &mut self,
-        wrong: &impl Fn(String) -> SimError,
-        name: String,
-        raw: RawValue,
-    ) -> Result<(), SimError> {
-        if raw.source.trim().is_empty() {
-            return Err(wrong(format!(
-                "`{name}` has no source; cite one, or write `assumed: why`"
-            )));
-        }
-        let Some(field) = self.n.get_mut(&name) else {
-            let near = nearest(&name, CostNumbers::NAMES)
-                .into_iter()
-                .take(3)
-                .collect::<Vec<_>>();
-            return Err(wrong(format!(
-                "unknown number `{name}`; nearest: {}",
-                near.join(", ")
-            )));
-        };
-        *field = raw.value;
-        self.sources.insert(name, raw.source);
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Wrong> {
         if let Some(missing) = CostNumbers::NAMES
             .iter()
             .find(|n| !self.sources.contains_key(**n))
         {
-            return Err(format!(
-                "the number `{missing}` is missing; add it, or name a base table"
-            ));
-        }
-        if self.smt_share_permille.first() != Some(&1000) {
-            return Err(
-                "smt.share_permille must begin with 1000, a thread alone on its core".into(),
+            return wrong(
+                missing,
+                format!("the number `{missing}` is missing; add it, or name a base table"),
             );
         }
+        const SMT: &str = "smt.share_permille";
+        if self.smt_share_permille.first() != Some(&1000) {
+            let what = format!("{SMT} must begin with 1000, a thread alone on its core");
+            return wrong(SMT, what);
+        }
         if self.smt_share_permille.iter().any(|&s| s == 0 || s > 1000) {
-            return Err("smt.share_permille: each share must be from 1 to 1000".into());
+            return wrong(SMT, format!("{SMT}: each share must be from 1 to 1000"));
         }
         if self.idle_states.is_empty() {
-            return Err("there must be at least one [[idle_state]]".into());
+            return wrong("idle_state", "there must be at least one [[idle_state]]");
+        }
+        let pairs = self.idle_states.iter().zip(&self.idle_states[1..]);
+        for (shallow, deep) in pairs {
+            if (deep.exit_ns, deep.residency_ns) < (shallow.exit_ns, shallow.residency_ns) {
+                let what = format!(
+                    "idle state `{}` comes after `{}`, but is left sooner; the shallowest come first",
+                    deep.name, shallow.name
+                );
+                return wrong("idle_state", what);
+            }
+        }
+        for state in &self.idle_states {
+            let times = [
+                state.exit_ns,
+                state.residency_ns,
+                state.llc_wake_ns,
+                state.wake_ns.unwrap_or(0),
+            ];
+            if times.iter().any(|&ns| ns > LARGEST) {
+                let what = format!(
+                    "idle state `{}`: times must be at most {LARGEST}",
+                    state.name
+                );
+                return wrong("idle_state", what);
+            }
         }
         if self.n.clock_mhz == 0 {
-            return Err("cpu.clock_mhz is 0, but what words cost is told in its cycles".into());
+            return wrong(
+                "cpu.clock_mhz",
+                "cpu.clock_mhz is 0, but what words cost is told in its cycles",
+            );
         }
         if !(24..=10_000).contains(&self.n.hz) {
-            return Err(format!(
-                "tick.hz is {}, but must be from 24 to 10000",
-                self.n.hz
-            ));
+            let what = format!("tick.hz is {}, but must be from 24 to 10000", self.n.hz);
+            return wrong("tick.hz", what);
         }
         let mut n = self.n.clone();
         let huge = |name: &&&str| n.get_mut(name).is_some_and(|value| *value > LARGEST);
         if let Some(name) = CostNumbers::NAMES.iter().find(huge) {
-            return Err(format!("{name} must be at most {LARGEST}"));
+            return wrong(name, format!("{name} must be at most {LARGEST}"));
         }
         if self.n.line_remote_slit <= 10 {
-            return Err("line.line_remote_slit must be above 10, the local distance".into());
+            return wrong(
+                "line.line_remote_slit",
+                "line.line_remote_slit must be above 10, the local distance",
+            );
         }
         Ok(())
     }
@@ -415,7 +520,7 @@ impl Costs {
             nearest: nearest(name, CostNumbers::NAMES),
         })?;
         let before = std::mem::replace(field, value);
-        if let Err(what) = self.check() {
+        if let Err((_, what)) = self.check() {
             if let Some(field) = self.n.get_mut(name) {
                 *field = before;
             }

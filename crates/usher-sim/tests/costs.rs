@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Cost tables: what is built in, and what is refused.
 
+use usher_sim::case::machine;
 use usher_sim::costs::{CostNumbers, Costs, BUILTIN};
+use usher_sim::params::Params;
+use usher_topo::Source;
 
 // Goal: every number of every built-in table says where it comes from, and those that are guesses say so.
 // Method: each table; the sources of all numbers, shares and idle states.
@@ -34,44 +37,109 @@ fn every_number_has_a_source() {
 #[test]
 fn mistakes_are_named() {
     let line = |text: &str| format!("base = \"generic\"\n{text}\n");
+    let idle = |name: &str, exit: &str| {
+        let rest = "residency_ns = 1\npolling = true\nsource = \"x\"";
+        format!("[[idle_state]]\nname = \"{name}\"\nexit_ns = {exit}\n{rest}\n")
+    };
     for (text, message) in [
         (
             line("[wake]\nwake_ns = { value = 1, source = \"\" }"),
-            "`wake.wake_ns` has no source",
+            "own.toml:3: `wake.wake_ns` has no source",
         ),
         (
             line("[wake]\nwak_ns = { value = 1, source = \"x\" }"),
-            "unknown number `wake.wak_ns`; nearest: wake.wake_ns",
+            "own.toml:3: unknown number `wake.wak_ns`; nearest: wake.wake_ns",
         ),
         (
             line("[tick]\nhz = { value = 0, source = \"x\" }"),
-            "tick.hz is 0",
+            "own.toml:3: tick.hz is 0",
         ),
         (
             line("[wake]\nwake_ns = { value = 2000000000, source = \"x\" }"),
-            "wake.wake_ns must be at most",
+            "own.toml:3: wake.wake_ns must be at most",
         ),
         (
             line("[smt]\nshare_permille = { value = [600], source = \"x\" }"),
-            "must begin with 1000",
+            "own.toml:3: smt.share_permille must begin with 1000",
         ),
         (
             line("[smt]\nshare_permille = { value = [1000, 0], source = \"x\" }"),
             "from 1 to 1000",
         ),
         (
-            "[wake]\nwake_ns = { value = 1, source = \"x\" }".into(),
-            "is missing",
+            line("[smt]\nshare_permille = { value = [1000], source = \" \" }"),
+            "`smt.share_permille` has no source",
         ),
-        ("base = \"nowhere\"".into(), "unknown cost table `nowhere`"),
-        ("base = \"own.toml\"".into(), "itself as its base"),
-        ("wake_ns = 3".into(), "invalid type"),
+        (
+            line(&(idle("C1", "9") + &idle("C2", "5"))),
+            "own.toml:2: idle state `C2` comes after `C1`, but is left sooner",
+        ),
+        (
+            line(&(idle("C1", "9") + &idle("C1", "9"))),
+            "there are two idle states `C1`",
+        ),
+        (
+            line(&idle("C1", "2000000000")),
+            "idle state `C1`: times must be at most",
+        ),
+        (
+            "[wake]\nwake_ns = { value = 1, source = \"x\" }".into(),
+            "own.toml: the number `cpu.clock_mhz` is missing",
+        ),
+        (
+            "base = \"nowhere\"".into(),
+            "own.toml:1: base: unknown cost table `nowhere`",
+        ),
+        (
+            "base = \"own.toml\"".into(),
+            "own.toml:1: base: unknown cost table `own.toml`",
+        ),
+        ("wake_ns = 3".into(), "own.toml:1: unknown field `wake_ns`"),
+        (
+            line("[wake]\nwake_ns = 3"),
+            "own.toml:3: invalid type: integer `3`",
+        ),
     ] {
         let error = Costs::parse("own.toml", &text)
             .expect_err(&text)
             .to_string();
         assert!(error.contains(message), "{text}\n{error}");
+        assert!(!error.contains('\n'), "{error}");
     }
+}
+
+// Goal: the table that docs/MACHINES.md shows is one.
+#[test]
+fn the_pages_example_is_a_table() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/MACHINES.md");
+    let page = std::fs::read_to_string(page).expect("readable");
+    let block = page.split("```toml\n").nth(2).expect("a table");
+    let text = block.split("```").next().expect("its end");
+    let costs = Costs::parse("MACHINES.md", text).expect("it is right");
+    assert_eq!(costs.n.line_remote_ns, 230);
+    assert_eq!(costs.smt_share_permille, [1000, 650]);
+    assert_eq!(costs.idle_states.len(), 1);
+}
+
+// Goal: a machine file may name a cost file beside it.
+// Method: one that changes a number, one that is not there.
+#[test]
+fn costs_may_be_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let machine = |costs: &str| {
+        let text = usher_topo::machine::builtin_text("2a15").expect("built in");
+        let text = text.replace("costs = \"tc2\"", &format!("costs = \"{costs}\""));
+        std::fs::write(path("m.toml"), text).expect("written");
+        machine(&Source::Machine(path("m.toml")), &Params::new())
+    };
+    let text = "base = \"tc2\"\n[wake]\nwake_ns = { value = 77, source = \"measured\" }\n";
+    std::fs::write(path("own.toml"), text).expect("written");
+    let made = machine("own.toml").expect("both are right");
+    assert_eq!(made.costs().n.wake_ns, 77);
+    assert_eq!(made.costs().name, path("own.toml"));
+    let error = machine("gone.toml").expect_err("no such file").to_string();
+    assert!(error.starts_with(&path("gone.toml")), "{error}");
 }
 
 // Goal: a number that a user sets is checked as in a file, and a refused one changes nothing.

@@ -19,7 +19,7 @@ pub struct RawTopology {
     pub name: String,
     /// One line for people; may be empty.
     pub title: String,
-    /// Name of the simulator's cost table (under `data/costs`), if the machine names one.
+    /// The simulator's cost table, if the machine names one: built in (`data/costs`), or the path of a file.
     pub costs: Option<String>,
     /// The online CPUs, in any order.
     pub cpus: Vec<RawCpu>,

@@ -168,7 +168,7 @@ impl Topology {
         &self.title
     }
 
-    /// Name of the simulator's cost table, if the machine names one.
+    /// The simulator's cost table, if the machine names one: built in, or the path of a file.
     pub fn costs(&self) -> Option<&str> {
         self.costs.as_deref()
     }

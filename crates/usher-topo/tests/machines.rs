@@ -347,3 +347,87 @@ fn wrong_shapes_are_refused() {
     assert_eq!(shape::parse("4096c").unwrap().cpus.len(), 4096);
     assert_eq!(shape::parse("2n8t").unwrap().cpus.len(), 16);
 }
+
+/// The page about machine files.
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/MACHINES.md");
+    std::fs::read_to_string(path).expect("readable")
+}
+
+/// The page's first file.
+fn example() -> String {
+    let page = page();
+    let block = page.split("```toml\n").nth(1).expect("a file");
+    block.split("```").next().expect("its end").into()
+}
+
+// Goal: the page's example is a machine, the one that its title says.
+#[test]
+fn the_pages_example_is_a_machine() {
+    let raw = MachineFile::parse("MACHINES.md", &example()).and_then(|file| file.to_raw());
+    let topo = Topology::build(&raw.expect("it is right"), 64).expect("a machine");
+    let sizes = [
+        topo.nr_cids(),
+        topo.cores().len(),
+        topo.llcs().len(),
+        topo.nodes().len(),
+        topo.tiers().len(),
+    ];
+    assert_eq!(sizes, [12, 10, 1, 2, 2]);
+}
+
+// Goal: the page lists the keys that the reader takes, and no others.
+// Method: a key that no table has, put into each table of the example: the error names those that it has.
+#[test]
+fn every_key_is_on_the_page() {
+    let page = page();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let keys = rows.filter_map(|row| row.split_once('`').map(|(key, _)| key));
+    let mut listed: Vec<String> = keys
+        .filter(|key| !key.starts_with("--"))
+        .map(String::from)
+        .collect();
+    let mut taken = Vec::new();
+    for table in [
+        "",
+        "distances",
+        "core_type",
+        "socket",
+        "socket.node",
+        "socket.node.llc",
+        "socket.node.llc.core",
+        "memory_node",
+    ] {
+        let example = example();
+        let wrong = match table {
+            "" => format!("zzz = 1\n{example}"),
+            _ => {
+                let header = example
+                    .lines()
+                    .find(|line| line.trim_matches(['[', ']']) == table);
+                let header = header.unwrap_or_else(|| panic!("{table} is in the example"));
+                example.replacen(&format!("{header}\n"), &format!("{header}\nzzz = 1\n"), 1)
+            }
+        };
+        let error = MachineFile::parse("m", &wrong).expect_err("no such key");
+        let error = error.to_string();
+        let expected = error.split("expected ").nth(1).expect("names of keys");
+        let expected = expected.split(", found").next().expect("all of them");
+        for key in expected.split('`').skip(1).step_by(2) {
+            taken.push(match table {
+                "" => key.to_string(),
+                _ => format!("{table}.{key}"),
+            });
+        }
+    }
+    // Tables are listed by their keys; those of provenance are anybody's.
+    taken.retain(|key| {
+        !listed
+            .iter()
+            .any(|other| other.starts_with(&format!("{key}.")))
+    });
+    listed.retain(|key| key != "provenance.NAME");
+    listed.sort_unstable();
+    taken.sort_unstable();
+    assert_eq!(listed, taken);
+}

@@ -53,17 +53,30 @@ pub fn load(name: &str) -> Result<MachineFile, TopoError> {
     if let Some(text) = builtin_text(name) {
         return MachineFile::parse(&format!("data/machines/{name}.toml"), text);
     }
-    if name.contains('/') || name.ends_with(".toml") {
+    if is_path(name) {
         let text = std::fs::read_to_string(name).map_err(|source| TopoError::Io {
             path: Path::new(name).into(),
             source,
         })?;
-        return MachineFile::parse(name, &text);
+        let mut file = MachineFile::parse(name, &text)?;
+        // A path is relative to the file.
+        if let Some(costs) = &mut file.costs {
+            if is_path(costs) {
+                let beside = Path::new(name).with_file_name(&costs);
+                *costs = beside.to_string_lossy().into_owned();
+            }
+        }
+        return Ok(file);
     }
     Err(TopoError::UnknownMachine {
         name: name.into(),
         hint: hint(name),
     })
+}
+
+/// Whether this is the path of a file, not the name of something built in.
+pub fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
 }
 
 /// What the user may have meant.

@@ -18,7 +18,7 @@ pub struct MachineFile {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Name of the simulator's cost table.
+    /// The simulator's cost table: a name, or the path of a file.
     pub costs: Option<String>,
     /// `siblings-last`, `adjacent`, or a list of CPU numbers.
     pub numbering: Spanned<String>,
