@@ -417,12 +417,12 @@ impl Costs {
         }
         if let Some(states) = raw.idle_state {
             self.idle_states.clear();
+            self.sources
+                .retain(|name, _| !name.starts_with("idle_state."));
             for state in states {
                 let name = format!("idle_state.{}", state.name);
                 check_source(&name, &state.source)?;
-                if self.sources.insert(name, state.source).is_some()
-                    && self.idle_states.iter().any(|s| s.name == state.name)
-                {
+                if self.sources.insert(name, state.source).is_some() {
                     let what = format!("there are two idle states `{}`", state.name);
                     return wrong("idle_state", what);
                 }
