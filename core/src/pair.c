@@ -4,8 +4,8 @@
  *
  * Who wakes its partner is about to sleep. If it gives way at once instead, while it is still awake, the answer finds it awake: it
  * goes on when the partner sleeps, and has neither slept nor been woken. Until then it waits behind the partner on the CPU, as
- * if its turn had been interrupted. Nobody is searched for, nor woken elsewhere. Only where the partner's own CPU idles, and shares
- * its core with nobody else, it is woken there all the same: then one ends its turn while the other begins.
+ * if its turn had been interrupted. Nobody is searched for, nor woken elsewhere. Only where the partner's own CPU idles, shares
+ * its core with nobody else, and is not the weaker one, it is woken there all the same: then one ends its turn while the other begins.
  *
  * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
  * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
@@ -48,16 +48,22 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 
 /*
  * Whether the task that runs on self leaves its partner where that ran last: on prev, which idles, and so does the rest of its core,
- * but for self.
+ * but for self. Not on a weaker CPU than self, where strong ones come first: by turns both run on the strong one, unless others
+ * share its core.
  */
 USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, u32 prev)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[prev], *me = &u->cids[self];
-	u64 idle = usher_shard_idle(u, &u->shards[c->shard]);
+	u64 idle = usher_shard_idle(u, &u->shards[c->shard]), bit = 1ULL << (me->bit & 63);
 
 	if (me->shard == c->shard)
-		idle |= 1ULL << (me->bit & 63);
-	return prev != self && (idle & c->core) == c->core;
+		idle |= bit;
+	if (prev == self || (idle & c->core) != c->core)
+		return false;
+	if (!env_asymmetric(u) || u->tier_order != USHER_STRONGEST_FIRST ||
+	    !(usher_tiers_greater(u, c->tier) >> (me->tier & 31) & 1))
+		return true;
+	return ((usher_shard_idle(u, &u->shards[me->shard]) | bit) & me->core) != me->core;
 }
 
 /* Whether the task with this name is the one that p always wakes. */

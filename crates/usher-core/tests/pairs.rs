@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{Core, Gives, Pair, Reason, Vtime, DEFAULT_SLICE_NS};
-use usher_topo::{shape, Cid, Llc, Topology};
+use usher_core::{Core, Gives, Pair, Reason, Settings, Tables, TierOrder, Vtime, DEFAULT_SLICE_NS};
+use usher_topo::{machine, shape, Cid, Llc, Topology};
 
 const CID: Cid = Cid(1);
 const SLICE: u64 = DEFAULT_SLICE_NS;
@@ -278,4 +278,34 @@ fn a_partner_with_a_core_of_its_own_is_left_there() {
     assert!(!apart(&[], 0, 1), "in use");
     assert!(!apart(&[0, 1], 0, 0), "where the waker runs");
     assert!(apart(&[4, 5], 0, 4), "in another LLC");
+}
+
+#[test]
+fn a_partner_on_a_weaker_core_takes_turns_on_the_stronger() {
+    // Eight strong cores of two threads, cids 0 to 15, and sixteen weak ones.
+    let apart = |tier_order, idle: &[u32], this: u32, prev: u32| {
+        let raw = machine::load("hybrid-8p16e").and_then(|file| file.to_raw());
+        let topology = Topology::build(&raw.expect("built in"), 64).expect("legal");
+        let settings = Settings {
+            capacity: true,
+            tier_order,
+            ..Settings::default()
+        };
+        let mut core = Core::new(&Tables::from(&topology), &settings).expect("legal");
+        for &cid in idle {
+            core.idle_enter(Cid(cid));
+        }
+        core.pair_apart(Cid(this), Cid(prev))
+    };
+    let strong = TierOrder::StrongestFirst;
+    assert!(!apart(strong, &[1, 20], 0, 20), "by turns");
+    assert!(apart(strong, &[20], 0, 20), "the strong core is shared");
+    assert!(
+        apart(strong, &[0, 1], 20, 0),
+        "the stronger one is the partner's"
+    );
+    assert!(apart(strong, &[1, 2, 3], 0, 2), "both are strong");
+    assert!(apart(strong, &[21], 20, 21), "both are weak");
+    let weak = TierOrder::WeakestFirst;
+    assert!(apart(weak, &[1, 20], 0, 20), "weak ones come first");
 }

@@ -682,6 +682,27 @@ pub const RULES: &[Mutant] = &[
         is: "",
     },
     Mutant {
+        name: "pair-weaker",
+        breaks: "a partner does not stay on a weaker CPU than its waker's",
+        file: "pair.c",
+        was: "\t    !(usher_tiers_greater(u, c->tier) >> (me->tier & 31) & 1))\n",
+        is: "\t    1)\n",
+    },
+    Mutant {
+        name: "pair-weaker-shared",
+        breaks: "... unless others share the waker's core",
+        file: "pair.c",
+        was: "\treturn ((usher_shard_idle(u, &u->shards[me->shard]) | bit) & me->core) != me->core;\n",
+        is: "\treturn false;\n",
+    },
+    Mutant {
+        name: "pair-weaker-first",
+        breaks: "... or weak CPUs come first",
+        file: "pair.c",
+        was: "u->tier_order != USHER_STRONGEST_FIRST ||\n",
+        is: "0 ||\n",
+    },
+    Mutant {
         name: "crowd-gives-up",
         breaks: "who shares a core finds a whole one wherever it is in the node",
         file: "crowd.c",
@@ -979,7 +1000,7 @@ pub const RULES: &[Mutant] = &[
         name: "pair-sibling",
         breaks: "a partner is left beside its waker on an idle core",
         file: "pair.c",
-        was: "\t\tidle |= 1ULL << (me->bit & 63);\n",
+        was: "\t\tidle |= bit;\n",
         is: "\t\t;\n",
     },
     Mutant {

@@ -83,6 +83,12 @@ impl Plain<'_> {
             .1
     }
 
+    /// Whether both of a pair do better by turns on the CPU of one than with the other on its own.
+    pub fn rather_here(&self, cid: u32, other: u32) -> bool {
+        let strongest = self.machine.settings.tier_order == TierOrder::StrongestFirst;
+        self.asymmetric() && strongest && greater(self.capacity(cid), self.capacity(other))
+    }
+
     /// The most of any CPU.
     fn top(&self) -> u32 {
         *self.machine.tables.capacity.iter().max().expect("a CPU")

@@ -159,6 +159,7 @@ pub fn check(seed: u64) -> Result<(), String> {
 
 fn apart(random: &mut Random, machine: &Machine, core: &mut Core) -> Result<(), String> {
     let mut idle = BTreeSet::new();
+    let plain = crate::plain::Plain::new(machine);
     for step in 0..1000 {
         let cid = random.below(machine.nr_cids());
         match idle.insert(cid) {
@@ -173,7 +174,9 @@ fn apart(random: &mut Random, machine: &Machine, core: &mut Core) -> Result<(), 
             random.below(machine.nr_cids()),
         );
         let free = |cid: u32| cid == this || idle.contains(&cid);
-        let expected = prev != this && machine.cores[prev as usize].clone().all(free);
+        let quiet = |cid: u32| machine.cores[cid as usize].clone().all(free);
+        let here = plain.rather_here(this, prev) && quiet(this);
+        let expected = prev != this && quiet(prev) && !here;
         if core.pair_apart(Cid(this), Cid(prev)) != expected {
             return Err(format!("step {step}: apart is not {expected}"));
         }
