@@ -1007,14 +1007,14 @@ pub const RULES: &[Mutant] = &[
         name: "pair-here",
         breaks: "... not on the CPU of its waker",
         file: "pair.c",
-        was: "prev != self && (idle",
-        is: "(idle",
+        was: "if (prev == self || (idle",
+        is: "if ((idle",
     },
     Mutant {
         name: "pair-half-core",
         breaks: "... not beside another one",
         file: "pair.c",
-        was: "(idle & c->core) == c->core;",
-        is: "idle >> (c->bit & 63) & 1;",
+        was: "(idle & c->core) != c->core)\n\t\treturn false;",
+        is: "!(idle >> (c->bit & 63) & 1))\n\t\treturn false;",
     },
 ];
