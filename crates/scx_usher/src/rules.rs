@@ -21,6 +21,7 @@ use std::{fs, io};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 use usher_core::Hints;
+use usher_topo::line;
 
 /// As many as the table in `bpf/rule.bpf.h` has room for.
 pub const MAX_RULES: usize = 64;
@@ -158,13 +159,8 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn line(&self, at: usize) -> usize {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
-    }
-
     fn wrong(&self, at: &Range<usize>, what: impl Into<String>, remedy: &str) -> RulesError {
-        let line = self.line(at.start);
+        let line = line::at(self.text, at.start);
         let there = self.text.get(at.clone()).unwrap_or_default();
         let value = match there.lines().next().unwrap_or_default().trim() {
             "" => self.text.lines().nth(line - 1).unwrap_or_default().trim(),
@@ -203,7 +199,7 @@ impl File<'_> {
         let fork = self.wish("fork", raw.fork.as_ref(), fork)?;
         let wake = self.wish("wake", raw.wake.as_ref(), wake)?;
         Ok(Rule {
-            line: self.line(span.start),
+            line: line::at(self.text, span.start),
             comm: raw.comm.as_ref().map(|comm| self.comm(comm)).transpose()?,
             cgroup: raw
                 .cgroup

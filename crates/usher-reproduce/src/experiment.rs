@@ -7,14 +7,14 @@
 //! refuses them).
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::Deserialize;
-use usher_sim::key;
 use usher_sim::params::Params;
 use usher_sim::policy;
 use usher_sim::workload::figures::Kind;
 use usher_sim::workload::{self, Found};
+use usher_topo::line;
+use usher_topo::machine::{beside, is_path};
 
 use crate::error::Result;
 use crate::picture::Picture;
@@ -213,15 +213,19 @@ impl Experiment {
         let mut experiment: Experiment = toml::from_str(text).map_err(|error| {
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
             let what = format!("{what}; docs/EXPERIMENTS.md lists the keys");
-            file.error(error.span().map(|span| key::at(text, span.start)), what)
+            file.error(error.span().map(|span| line::at(text, span.start)), what)
         })?;
         experiment.check().map_err(|wrong| file.wrong(wrong))?;
         experiment.file = file;
-        let folder = Path::new(origin).parent().unwrap_or(Path::new(""));
-        let machines = experiment.machines.values_mut();
-        machines.for_each(|machine| *machine = beside(folder, machine, ".toml"));
-        for benchmark in experiment.benchmarks.values_mut() {
-            benchmark.workload = beside(folder, &benchmark.workload, ".json");
+        for machine in experiment.machines.values_mut() {
+            if is_path(machine) {
+                *machine = beside(origin, machine);
+            }
+        }
+        for Benchmark { workload, .. } in experiment.benchmarks.values_mut() {
+            if let Ok(Found::Path(path)) = workload::find(workload) {
+                *workload = beside(origin, &path);
+            }
         }
         Ok(experiment)
     }
@@ -317,14 +321,6 @@ impl Benchmark {
             }
         }
         Ok(())
-    }
-}
-
-/// A name as it is, a path as seen from where the program runs.
-fn beside(folder: &Path, name: &str, ending: &str) -> String {
-    match name.contains('/') || name.ends_with(ending) {
-        true => folder.join(name).to_string_lossy().into_owned(),
-        false => name.into(),
     }
 }
 

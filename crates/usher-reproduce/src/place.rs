@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use usher_sim::key;
+use usher_topo::line;
 
 use crate::error::ReproduceError;
 
@@ -41,7 +41,7 @@ impl File {
     /// The error for something wrong at a key, with the line of the deepest key on its path that the file has.
     pub(crate) fn wrong(&self, wrong: Wrong) -> ReproduceError {
         let Wrong { at, what } = wrong;
-        self.error(key::line(&self.text, &at), format!("{at}: {what}"))
+        self.error(line::of_key(&self.text, &at), format!("{at}: {what}"))
     }
 
     /// The error for something wrong in a line.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The experiments that come with the program, and how a name becomes an experiment with its table.
 
-use std::path::Path;
+use usher_topo::machine::{beside, is_path};
 
 use crate::error::{ReproduceError, Result};
 use crate::experiment::Experiment;
@@ -58,18 +58,16 @@ pub fn load(name: &str, published: Option<&str>) -> Result<Vec<(Experiment, Tabl
         }
         return SHIPPED.iter().filter_map(of).collect();
     }
-    if name.contains('/') || name.ends_with(".toml") {
+    if is_path(name) {
         let mut experiment = Experiment::parse(name, &read(name, "cannot read the experiment")?)?;
         if let Some(picture) = &experiment.report.picture {
-            let beside = Path::new(name).with_file_name(picture);
-            let path = beside.to_string_lossy();
+            let path = beside(name, picture);
             let text = read(&path, "cannot read the picture")?;
             experiment.report.drawn = Some(Picture::parse(&path, &text)?);
         }
-        let beside = Path::new(name).with_file_name(&experiment.table);
         let table = match given {
             Some(table) => table,
-            None => Table::read(&beside.to_string_lossy())?,
+            None => Table::read(&beside(name, &experiment.table))?,
         };
         own(&experiment, &table)?;
         return Ok(vec![(experiment, table)]);

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use usher_topo::line;
 use usher_topo::machine::is_path;
 
 use crate::error::{nearest, SimError};
 use crate::ids::Nanos;
-use crate::key;
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])* $section:ident . $field:ident;)*) => {
@@ -29,6 +29,11 @@ macro_rules! costs {
 
             /// What each of them means, in the same order.
             const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*),)*];
+
+            /// Their values, in the same order.
+            fn values(&self) -> Vec<u64> {
+                vec![$(self.$field,)*]
+            }
 
             /// The number with this `section.name`.
             pub fn get_mut(&mut self, name: &str) -> Option<&mut u64> {
@@ -238,61 +243,28 @@ struct RawSmt {
     share_permille: RawShares,
 }
 
-type Section = BTreeMap<String, RawValue>;
+/// A file. Sections are fields, since of a flattened map errors know no line.
+macro_rules! sections {
+    ($($section:ident),*) => {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct RawFile {
+            base: Option<String>,
+            smt: Option<RawSmt>,
+            idle_state: Option<Vec<RawIdle>>,
+            $(#[serde(default)] $section: BTreeMap<String, RawValue>,)*
+        }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawFile {
-    base: Option<String>,
-    smt: Option<RawSmt>,
-    idle_state: Option<Vec<RawIdle>>,
-    #[serde(default)]
-    cpu: Section,
-    #[serde(default)]
-    tick: Section,
-    #[serde(default)]
-    timer: Section,
-    #[serde(default)]
-    switch: Section,
-    #[serde(default)]
-    wake: Section,
-    #[serde(default)]
-    ipi: Section,
-    #[serde(default)]
-    syscall: Section,
-    #[serde(default)]
-    line: Section,
-    #[serde(default)]
-    cache: Section,
-    #[serde(default)]
-    copy: Section,
-    #[serde(default)]
-    idle: Section,
+        impl RawFile {
+            /// The sections by name.
+            fn sections(self) -> Vec<(&'static str, BTreeMap<String, RawValue>)> {
+                vec![$((stringify!($section), self.$section),)*]
+            }
+        }
+    };
 }
 
-impl RawFile {
-    /// `section.name` and value of all numbers.
-    fn numbers(&mut self) -> Vec<(String, RawValue)> {
-        let sections = [
-            ("cpu", &mut self.cpu),
-            ("tick", &mut self.tick),
-            ("timer", &mut self.timer),
-            ("switch", &mut self.switch),
-            ("wake", &mut self.wake),
-            ("ipi", &mut self.ipi),
-            ("syscall", &mut self.syscall),
-            ("line", &mut self.line),
-            ("cache", &mut self.cache),
-            ("copy", &mut self.copy),
-            ("idle", &mut self.idle),
-        ];
-        let numbers = sections.into_iter().flat_map(|(section, values)| {
-            let values = std::mem::take(values).into_iter();
-            values.map(move |(name, value)| (format!("{section}.{name}"), value))
-        });
-        numbers.collect()
-    }
-}
+sections![cpu, tick, timer, switch, wake, ipi, syscall, line, cache, copy, idle];
 
 /// The key of what is wrong in a file, and what is.
 type Wrong = (String, String);
@@ -384,38 +356,42 @@ impl Costs {
         let raw: RawFile = toml::from_str(text).map_err(|e| {
             let what = e.message().lines().collect::<Vec<_>>().join(", ");
             let what = format!("{what}; `usher sim --list costs` lists the numbers");
-            error(e.span().map(|span| key::at(text, span.start)), what)
+            error(e.span().map(|span| line::at(text, span.start)), what)
         })?;
         let mut costs = match raw.base.as_deref() {
             Some(base) => Self::builtin(base)
-                .map_err(|e| error(key::line(text, "base"), format!("base: {e}")))?,
+                .map_err(|e| error(line::of_key(text, "base"), format!("base: {e}")))?,
             None => Costs::default(),
         };
         costs.name = origin.into();
         let taken = costs.take(raw).and_then(|()| costs.check());
-        taken.map_err(|(key, what)| error(key::line(text, &key), what))?;
+        taken.map_err(|(key, what)| error(line::of_key(text, &key), what))?;
         Ok(costs)
     }
 
     /// What a file says, over what there is.
     fn take(&mut self, mut raw: RawFile) -> Result<(), Wrong> {
-        for (name, number) in raw.numbers() {
-            check_source(&name, &number.source)?;
-            let Some(field) = self.n.get_mut(&name) else {
-                let near = nearest(&name, CostNumbers::NAMES);
-                let near = near.into_iter().take(3).collect::<Vec<_>>().join(", ");
-                return wrong(&name, format!("unknown number `{name}`; nearest: {near}"));
-            };
-            *field = number.value;
-            self.sources.insert(name, number.source);
+        let (smt, idle_states) = (raw.smt.take(), raw.idle_state.take());
+        for (section, numbers) in raw.sections() {
+            for (name, number) in numbers {
+                let name = format!("{section}.{name}");
+                check_source(&name, &number.source)?;
+                let Some(field) = self.n.get_mut(&name) else {
+                    let near = nearest(&name, CostNumbers::NAMES);
+                    let near = near.into_iter().take(3).collect::<Vec<_>>().join(", ");
+                    return wrong(&name, format!("unknown number `{name}`; nearest: {near}"));
+                };
+                *field = number.value;
+                self.sources.insert(name, number.source);
+            }
         }
-        if let Some(RawSmt { share_permille }) = raw.smt {
+        if let Some(RawSmt { share_permille }) = smt {
             const NAME: &str = "smt.share_permille";
             check_source(NAME, &share_permille.source)?;
             self.smt_share_permille = share_permille.value;
             self.sources.insert(NAME.into(), share_permille.source);
         }
-        if let Some(states) = raw.idle_state {
+        if let Some(states) = idle_states {
             self.idle_states.clear();
             self.sources
                 .retain(|name, _| !name.starts_with("idle_state."));
@@ -495,9 +471,8 @@ impl Costs {
             let what = format!("tick.hz is {}, but must be from 24 to 10000", self.n.hz);
             return wrong("tick.hz", what);
         }
-        let mut n = self.n.clone();
-        let huge = |name: &&&str| n.get_mut(name).is_some_and(|value| *value > LARGEST);
-        if let Some(name) = CostNumbers::NAMES.iter().find(huge) {
+        let mut numbers = CostNumbers::NAMES.iter().zip(self.n.values());
+        if let Some((name, _)) = numbers.find(|(_, value)| *value > LARGEST) {
             return wrong(name, format!("{name} must be at most {LARGEST}"));
         }
         if self.n.line_remote_slit <= 10 {
@@ -535,11 +510,11 @@ impl Costs {
 
     /// All numbers, with what they mean and where they come from.
     pub fn described(&self) -> Vec<Described> {
-        let mut n = self.n.clone();
         let numbers = CostNumbers::NAMES.iter().zip(CostNumbers::MEANINGS);
-        let described = numbers.map(|(name, meaning)| Described {
+        let numbers = numbers.zip(self.n.values());
+        let described = numbers.map(|((name, meaning), value)| Described {
             key: format!("cost.{name}"),
-            value: n.get_mut(name).map_or(0, |value| *value),
+            value,
             meaning: meaning.trim(),
             source: self.sources.get(*name).cloned().unwrap_or_default(),
         });

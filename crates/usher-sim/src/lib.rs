@@ -38,7 +38,6 @@ pub mod host;
 mod idle;
 pub mod ids;
 mod irq;
-pub mod key;
 pub mod machine;
 pub mod metrics;
 mod mutex;

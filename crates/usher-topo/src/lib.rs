@@ -39,6 +39,7 @@
 //! ```
 
 pub mod hwloc;
+pub mod line;
 pub mod machine;
 pub mod shape;
 pub mod synthetic;

@@ -7,6 +7,31 @@ use clap::Args;
 use usher_reproduce::plan::quoted;
 use usher_topo::{machine, Source};
 
+/// With which seeds.
+#[derive(Args, Clone, Debug)]
+pub struct SeedArgs {
+    /// The first seed; the same seeds give the same output, byte for byte
+    #[arg(id = "seed", long = "seed", value_name = "SEED", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=u64::MAX / 2))]
+    pub first: u64,
+}
+
+/// How many runs at a time.
+#[derive(Args, Clone, Debug)]
+pub struct JobsArgs {
+    /// Runs at a time; one per CPU if not given
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    jobs: Option<u32>,
+}
+
+impl JobsArgs {
+    /// What was given.
+    pub fn given(&self) -> Option<usize> {
+        self.jobs.map(|jobs| jobs as usize)
+    }
+}
+
 /// Which machine: at most one of these, the running one if none.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]

@@ -312,6 +312,8 @@ fn in_published_unit(ours: &str, theirs: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use std::collections::BTreeSet;
 
     use usher_lab::cache::Cache;
@@ -392,11 +394,7 @@ mod tests {
             );
             let file = fit.lives.split(',').next().unwrap_or_default();
             let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
-            assert!(
-                std::path::Path::new(&path).is_file(),
-                "{}: {file}",
-                fit.name
-            );
+            assert!(Path::new(&path).is_file(), "{}: {file}", fit.name);
         }
     }
 

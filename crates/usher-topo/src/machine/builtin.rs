@@ -59,11 +59,9 @@ pub fn load(name: &str) -> Result<MachineFile, TopoError> {
             source,
         })?;
         let mut file = MachineFile::parse(name, &text)?;
-        // A path is relative to the file.
         if let Some(costs) = &mut file.costs {
             if is_path(costs) {
-                let beside = Path::new(name).with_file_name(&costs);
-                *costs = beside.to_string_lossy().into_owned();
+                *costs = beside(name, costs);
             }
         }
         return Ok(file);
@@ -77,6 +75,12 @@ pub fn load(name: &str) -> Result<MachineFile, TopoError> {
 /// Whether this is the path of a file, not the name of something built in.
 pub fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
+}
+
+/// A path that is relative to a file, as seen from where the program runs.
+pub fn beside(file: &str, path: &str) -> String {
+    let beside = Path::new(file).with_file_name(path);
+    beside.to_string_lossy().into_owned()
 }
 
 /// What the user may have meant.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::TopoError;
+use crate::line;
 
 /// A machine file as it stands; [`MachineFile::to_raw`] makes the machine of it. See the [module's
 /// documentation](crate::machine) for the meaning of each entry.
@@ -168,11 +169,7 @@ impl MachineFile {
 impl Text {
     /// An error at a place of the text.
     pub(super) fn error(&self, span: &Range<usize>, what: &str, remedy: &str) -> TopoError {
-        let start = span.start.min(self.text.len());
-        let line = 1 + self.text.as_bytes()[..start]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count();
+        let line = line::at(&self.text, span.start);
         let value = match self.text.get(span.clone()) {
             Some(value) if !value.trim().is_empty() => value,
             _ => self.text.lines().nth(line - 1).unwrap_or(""),

@@ -7,7 +7,7 @@ mod expand;
 mod file;
 mod write;
 
-pub use builtin::{builtin_names, builtin_text, is_path, load};
+pub use builtin::{beside, builtin_names, builtin_text, is_path, load};
 pub use file::{
     CoreGroup, CoreTypeEntry, Distances, LlcGroup, MachineFile, MemoryNode, NodeGroup, SocketGroup,
 };

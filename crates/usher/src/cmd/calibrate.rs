@@ -10,6 +10,7 @@ use usher_report::table::short;
 use usher_reproduce::calibrate::{fits, Fit, Fitted};
 use usher_reproduce::Results;
 
+use crate::args::JobsArgs;
 use crate::exit::{Code, Failure};
 use crate::{interrupt, out};
 
@@ -24,10 +25,8 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Runs at a time; one per CPU if not given
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    jobs: Option<u32>,
+    #[command(flatten)]
+    jobs: JobsArgs,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -70,7 +69,7 @@ fn chosen(name: Option<&str>) -> Result<Vec<Fit>, Failure> {
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     let results = Results::open()?;
-    let jobs = args.jobs.map(|jobs| jobs as usize);
+    let jobs = args.jobs.given();
     let mut all = Vec::new();
     let mut partial = false;
     for fit in chosen(args.name.as_deref())? {

@@ -18,8 +18,8 @@ use usher_sim::params::Params;
 use usher_sim::workload::Headline;
 use usher_sim::{Machine, SimError};
 
-use super::sim::WhatArgs;
-use crate::args::SourceArgs;
+use super::sim::{WhatArgs, COST};
+use crate::args::{JobsArgs, SeedArgs, SourceArgs};
 use crate::exit::{Code, Failure};
 use crate::{interrupt, out};
 
@@ -53,15 +53,11 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
-    /// The first seed; the same seeds give the same output, byte for byte
-    #[arg(long, default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=u64::MAX / 2))]
-    seed: u64,
+    #[command(flatten)]
+    seeds: SeedArgs,
 
-    /// Runs at a time; one per CPU if not given
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    jobs: Option<u32>,
+    #[command(flatten)]
+    jobs: JobsArgs,
 
     /// The metric to compare; the workload's own if not given
     #[arg(long)]
@@ -180,15 +176,14 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let mut machines = BTreeMap::new();
     let mut cases = Vec::new();
     for point in &points {
-        let mut costs = costs.clone();
-        let mut swept = Vec::new();
+        let (mut workload_params, mut costs) = (params.clone(), costs.clone());
         for (key, value) in point {
-            if let Some(name) = key.strip_prefix(COST) {
-                costs.set(name, value);
-                swept.push(value);
-            }
+            workload_params.set(key, value);
         }
-        let machine = match machines.entry(swept) {
+        for (name, value) in workload_params.take_prefix(COST).given() {
+            costs.set(name, value);
+        }
+        let machine = match machines.entry(costs.given().clone()) {
             Entry::Occupied(made) => Arc::clone(made.get()),
             Entry::Vacant(none) => {
                 Arc::clone(none.insert(Arc::new(case::machine(&source, &costs)?)))
@@ -196,14 +191,10 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         };
         for policy in &args.policies {
             let (policy, policy_params) = case::parse_policy(policy)?;
-            let mut workload_params = params.clone();
-            for (key, value) in point.iter().filter(|(key, _)| !key.starts_with(COST)) {
-                workload_params.set(key, value);
-            }
             cases.push(Case {
                 machine: Arc::clone(&machine),
                 workload: args.what.workload.clone(),
-                workload_params,
+                workload_params: workload_params.clone(),
                 policy,
                 policy_params,
             });
@@ -217,11 +208,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     let headline = headline.expect("there is at least one policy and one point");
     let bar = out::progress(cases.len() as u64 * u64::from(args.runs));
-    let seeds: Vec<u64> = (args.seed..args.seed + u64::from(args.runs)).collect();
+    let seeds: Vec<u64> = (args.seeds.first..).take(args.runs as usize).collect();
     let (first, others) = seeds.split_at(1);
     let run = |seeds: &[u64]| {
-        let (jobs, stop) = (args.jobs.map(|jobs| jobs as usize), interrupt::flag());
-        let runs = grid::run(&cases, seeds, jobs, stop, || bar.inc(1));
+        let jobs = args.jobs.given();
+        let runs = grid::run(&cases, seeds, jobs, interrupt::flag(), || bar.inc(1));
         runs.map_err(|error| failed(args, &points, error))
     };
     let runs = run(first).and_then(|mut runs| {
@@ -265,9 +256,6 @@ impl Args {
             && self.sweep.is_empty()
     }
 }
-
-/// What the keys of costs begin with.
-const COST: &str = "cost.";
 
 /// A point of the sweep: parameters of the workload and costs of the machine.
 type Point = Vec<(String, String)>;
@@ -339,7 +327,7 @@ impl Comparison {
         let mut cells = Vec::new();
         for i in 0..runs.len() {
             let (point, policy) = (&points[i / nr], &args.policies[i % nr]);
-            let replay = replay(args, point, policy, args.seed);
+            let replay = replay(args, point, policy, args.seeds.first);
             let base = (i % nr != 0).then_some(i / nr * nr);
             let ratio =
                 |columns: &[Column]| Ratio::of(base.map(|base| &columns[base]), &columns[i]);
@@ -360,7 +348,7 @@ impl Comparison {
             metric,
             tail,
             runs: args.runs,
-            first_seed: args.seed,
+            first_seed: args.seeds.first,
             spread: match cells.iter().any(|cell| cell.n >= Summary::INTERVAL_MIN) {
                 true => "interval",
                 false => "range",

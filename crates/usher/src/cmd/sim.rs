@@ -64,6 +64,9 @@ pub struct Args {
     list: Option<List>,
 }
 
+/// What the keys of costs begin with.
+pub const COST: &str = "cost.";
+
 /// The workload if none is named.
 pub const DEFAULT_WORKLOAD: &str = "schbench";
 
@@ -98,7 +101,7 @@ impl WhatArgs {
             }
             params.set("hint", hint);
         }
-        let costs = params.take_prefix("cost.");
+        let costs = params.take_prefix(COST);
         Ok((params, costs))
     }
 }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use indicatif::HumanDuration;
 use usher_reproduce::{html, plan, run, shipped, show, Length, Outcome, Plan, Results};
 
+use crate::args::{JobsArgs, SeedArgs};
 use crate::exit::{Code, Failure};
 use crate::{interrupt, out};
 
@@ -45,15 +46,11 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// The first seed; the same seeds give the same output, byte for byte
-    #[arg(long, default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=u64::MAX / 2))]
-    seed: u64,
+    #[command(flatten)]
+    seeds: SeedArgs,
 
-    /// Runs at a time; one per CPU if not given
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    jobs: Option<u32>,
+    #[command(flatten)]
+    jobs: JobsArgs,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -100,12 +97,12 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     };
     let mut plans = Vec::new();
     for (experiment, table) in shipped::load(experiment, args.published.as_deref())? {
-        let plan = Plan::new(&experiment, &table, length, args.runs, args.seed);
+        let plan = Plan::new(&experiment, &table, length, args.runs, args.seeds.first);
         plans.push(plan?);
     }
     let results = Results::open()?;
     let bar = out::progress_told(run::total(&plans));
-    let jobs = args.jobs.map(|jobs| jobs as usize);
+    let jobs = args.jobs.given();
     let done = |left| {
         bar.set_message(format!(", {} left", HumanDuration(left)));
         bar.inc(1);
@@ -146,8 +143,8 @@ fn repeat(args: &Args, what: &str) -> String {
     if args.quick {
         line += " --quick";
     }
-    if args.seed != 1 {
-        line += &format!(" --seed {}", args.seed);
+    if args.seeds.first != 1 {
+        line += &format!(" --seed {}", args.seeds.first);
     }
     line + " --format html"
 }

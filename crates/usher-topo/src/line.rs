@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where in a TOML file a key stands, so that errors name its line.
+//! Where in a file something stands, so that errors name its line.
 
 use toml::de::{DeTable, DeValue};
 
 /// The line, from 1, of the deepest key on a path such as `variants.cfs-6.0.policy` that the file has. Names may hold dots. `None`: not even
 /// the first, or no TOML.
-pub fn line(text: &str, path: &str) -> Option<usize> {
+pub fn of_key(text: &str, path: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let (mut table, mut rest, mut found) = (root.get_ref(), path, None);
     loop {
@@ -30,7 +30,7 @@ pub fn line(text: &str, path: &str) -> Option<usize> {
     }
 }
 
-/// The line of an offset.
+/// The line, from 1, of an offset.
 pub fn at(text: &str, offset: usize) -> usize {
     let before = &text.as_bytes()[..offset.min(text.len())];
     1 + before.iter().filter(|byte| **byte == b'\n').count()
@@ -55,8 +55,8 @@ mod tests {
             ("b.e-1.0.b.g", Some(8)),
             ("none", None),
         ] {
-            assert_eq!(line(text, path), expected, "{path}");
+            assert_eq!(of_key(text, path), expected, "{path}");
         }
-        assert_eq!(line("a = ", "a"), None);
+        assert_eq!(of_key("a = ", "a"), None);
     }
 }
