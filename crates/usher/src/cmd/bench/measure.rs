@@ -26,7 +26,7 @@ pub fn allowed() -> io::Result<BTreeSet<usize>> {
 }
 
 /// Lets the calling thread use these CPUs only.
-fn use_only(cpus: &BTreeSet<usize>) -> io::Result<()> {
+pub fn use_only(cpus: &BTreeSet<usize>) -> io::Result<()> {
     // SAFETY: all bits zero is an empty set; the numbers come from `allowed()`, so they are within its size; the
     // structure is valid for the call.
     let result = unsafe {

@@ -2,6 +2,7 @@
 //! `usher bench`: small programs that show on the running kernel what its scheduler does. Meant for guests of
 //! `usher lab`; they run on any Linux machine.
 
+mod costs;
 mod latency;
 mod measure;
 mod misfit;
@@ -23,12 +24,14 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    Costs(costs::Args),
     LatencyUnderBatch(latency::Args),
     Misfit(misfit::Args),
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
     match &args.bench {
+        Bench::Costs(args) => costs::run(args),
         Bench::LatencyUnderBatch(args) => latency::run(args),
         Bench::Misfit(args) => misfit::run(args),
     }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What instructions, cache lines and memory cost.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use super::{low, on, time, TURNS};
+
+/// Bytes of a line, or of two that a prefetcher fetches together.
+const LINE: usize = 128;
+/// Words of a line of 64 bytes.
+const LINE_WORDS: usize = 8;
+/// What one CPU writes for another to copy: fits into any private cache.
+const COPIED: usize = 64 << 10;
+
+/// Alone on its line.
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// Cycles per second in millions: additions of which each needs the one before take a cycle each.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub fn clock_mhz() -> Option<f64> {
+    /// Additions written one after the other.
+    const IN_A_ROW: f64 = 16.0;
+    let mut sum = 1_u64;
+    let each = time(|| {
+        for _ in 0..64 {
+            // SAFETY: registers only.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                std::arch::asm!(".rept 16", "add {0}, {1}", ".endr", inout(reg) sum, in(reg) 3_u64);
+                #[cfg(target_arch = "aarch64")]
+                std::arch::asm!(".rept 16", "add {0}, {0}, {1}", ".endr", inout(reg) sum, in(reg) 3_u64);
+            }
+        }
+    });
+    black_box(sum);
+    Some(64.0 * IN_A_ROW * 1000.0 / each)
+}
+
+/// No such instruction is known here.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn clock_mhz() -> Option<f64> {
+    None
+}
+
+/// A load of a line that this core has: each address comes from the load before.
+pub fn hit_ns() -> f64 {
+    chase(&ring(64), 1 << 12)
+}
+
+/// An atomic addition to a line that this core has: each adds what the one before found.
+pub fn rmw_ns() -> f64 {
+    let word = Alone(AtomicU64::new(1));
+    let mut found = 1;
+    let each = time(|| {
+        for _ in 0..64 {
+            found = word.0.fetch_add(found | 1, Ordering::SeqCst);
+        }
+    });
+    black_box(found);
+    each / 64.0
+}
+
+/// A load from memory: a walk in random order over so many bytes, far more than any cache holds.
+pub fn memory_ns(bytes: usize) -> f64 {
+    chase(&ring(bytes / (LINE_WORDS * 8)), 1 << 14)
+}
+
+/// In the first word of each line the number of the next one: one cycle through all of them, in random order.
+fn ring(lines: usize) -> Vec<usize> {
+    let mut words = vec![0_usize; lines * LINE_WORDS];
+    advise_huge(&mut words);
+    // Sattolo's shuffle of the identity is a single cycle.
+    for line in 0..lines {
+        words[line * LINE_WORDS] = line;
+    }
+    let mut random = 1_u64;
+    for line in (1..lines).rev() {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let other = ((random >> 33) as usize) % line;
+        words.swap(line * LINE_WORDS, other * LINE_WORDS);
+    }
+    words
+}
+
+/// Nanoseconds per step along the ring.
+fn chase(ring: &[usize], steps: usize) -> f64 {
+    let mut at = 0;
+    let turns = (0..TURNS).map(|_| {
+        let start = Instant::now();
+        for _ in 0..steps {
+            at = ring[at * LINE_WORDS];
+        }
+        start.elapsed().as_nanos() as f64 / steps as f64
+    });
+    let each = low(turns.collect());
+    black_box(at);
+    each
+}
+
+/// Large pages where the kernel has them: a walk through memory is not to be one through page tables.
+fn advise_huge(words: &mut [usize]) {
+    // SAFETY: the range is ours; advice that is not taken changes nothing.
+    unsafe {
+        libc::madvise(
+            words.as_mut_ptr().cast(),
+            size_of_val(words),
+            libc::MADV_HUGEPAGE,
+        )
+    };
+}
+
+/// Reading so many bytes from the first to the last, a word of each line, ns per KiB.
+pub fn read_ns_per_kib(bytes: usize) -> f64 {
+    let mut words = vec![1_usize; bytes / 8];
+    advise_huge(&mut words);
+    words.fill(2);
+    let turns = (0..TURNS / 2).map(|_| {
+        let start = Instant::now();
+        let sum: usize = words
+            .iter()
+            .step_by(LINE_WORDS)
+            .fold(0, |sum, word| sum ^ word);
+        black_box(sum);
+        start.elapsed().as_nanos() as f64
+    });
+    low(turns.collect()) / (bytes as f64 / 1024.0)
+}
+
+/// A line's way from one CPU to another: each changes it by a compare-and-swap when the other has, as
+/// core-to-core-latency does; half of there and back.
+pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
+    const ROUNDS: u32 = 2_000;
+    let word = Alone(AtomicU32::new(0));
+    let (word, barrier) = (&word.0, Barrier::new(2));
+    // Each waits for the other's value and puts its own.
+    let swap = |from: u32, to: u32| {
+        while word
+            .compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            std::hint::spin_loop();
+        }
+    };
+    let run = |cpu: usize, first: bool| -> io::Result<Vec<f64>> {
+        on(cpu)?;
+        let turns = (0..TURNS).map(|_| {
+            barrier.wait();
+            let start = Instant::now();
+            for _ in 0..ROUNDS {
+                match first {
+                    true => swap(0, 1),
+                    false => swap(1, 0),
+                }
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(2 * ROUNDS)
+        });
+        Ok(turns.collect())
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| run(b, false));
+        let turns = scope
+            .spawn(|| run(a, true))
+            .join()
+            .expect("a loop cannot panic")?;
+        other.join().expect("a loop cannot panic")?;
+        Ok(low(turns))
+    })
+}
+
+/// Copying on one CPU what another has just written, ns per KiB.
+pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
+    let written = std::sync::Mutex::new(vec![0_u8; COPIED]);
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| -> io::Result<()> {
+            on(from)?;
+            for turn in 0..TURNS {
+                written.lock().expect("nobody panics").fill(turn as u8);
+                barrier.wait();
+                barrier.wait();
+            }
+            Ok(())
+        });
+        let reader = scope.spawn(|| -> io::Result<Vec<f64>> {
+            on(to)?;
+            let mut copy = vec![1_u8; COPIED];
+            let turns = (0..TURNS).map(|_| {
+                barrier.wait();
+                let start = Instant::now();
+                copy.copy_from_slice(&written.lock().expect("nobody panics"));
+                let took = start.elapsed().as_nanos() as f64;
+                black_box(&copy);
+                barrier.wait();
+                took / (COPIED / 1024) as f64
+            });
+            Ok(turns.collect())
+        });
+        writer.join().expect("a loop cannot panic")?;
+        Ok(low(reader.join().expect("a loop cannot panic")?))
+    })
+}
+const _: () = assert!(align_of::<Alone<u8>>() == LINE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a walk comes by every line once. Method: rings of several sizes.
+    #[test]
+    fn a_ring_is_one_cycle() {
+        for lines in [1, 2, 3, 64, 1000] {
+            let ring = ring(lines);
+            let (mut at, mut steps) = (0, 0);
+            loop {
+                at = ring[at * LINE_WORDS];
+                steps += 1;
+                if at == 0 {
+                    break;
+                }
+            }
+            assert_eq!(steps, lines);
+        }
+    }
+}

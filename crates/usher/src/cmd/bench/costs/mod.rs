@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher bench costs`: what things cost on this machine, as a cost file for the simulator.
+
+mod hardware;
+mod kernel;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use usher_sim::costs::{CostNumbers, Costs};
+use usher_topo::{CidInfo, Source, Topology};
+
+use super::{environment, measure};
+use crate::exit::{Code, Failure};
+use kernel::Sleeps;
+
+/// Turns of a measurement; of its figures the one that a tenth of them undercut counts.
+const TURNS: usize = 51;
+/// Pairs of CPUs of each distance, spread over the machine; the median of them counts.
+const PAIRS: usize = 5;
+/// Most memory that a walk through it takes.
+const MOST_MEMORY: u64 = 2 << 30;
+/// For how long KVM's host watches a halted CPU before it lets it sleep (its `halt_poll_ns`).
+const HOST_POLLS_NS: u64 = 200_000;
+
+/// What things cost on this machine, as a cost file for the simulator.
+///
+/// Some twenty seconds, on a machine that is otherwise idle, under the kernel's own scheduler. Measured are the clock, cache lines by
+/// distance, memory, copies, system calls, switches, wakeups, births and deaths; idle states come from sysfs. What cannot be measured
+/// from here is as in the base table. Names, units and meanings: `usher sim --list costs`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples: usher bench costs > this-costs.toml\n          \
+                        usher topo --format machine > this.toml    (and in it: costs = \"this-costs.toml\")\n          \
+                        usher compare --machine ./this.toml --workload schbench"
+)]
+pub struct Args {
+    /// The table that what is not measured comes from
+    #[arg(long, value_name = "NAME", default_value = "generic")]
+    base: String,
+}
+
+/// A cost that was measured.
+struct Number {
+    /// `section.name`.
+    name: &'static str,
+    value: u64,
+    how: String,
+}
+
+/// What was measured so far.
+#[derive(Default)]
+struct Table(Vec<Number>);
+
+impl Table {
+    fn put(&mut self, name: &'static str, value: f64, how: impl Into<String>) {
+        debug_assert!(CostNumbers::NAMES.contains(&name), "{name}");
+        let value = value.max(0.0).round() as u64;
+        let how = how.into();
+        self.0.push(Number { name, value, how });
+    }
+
+    /// The same in nanoseconds of something that takes at least one.
+    fn put_some(&mut self, name: &'static str, value: f64, how: impl Into<String>) {
+        self.put(name, value.max(1.0), how);
+    }
+}
+
+/// An idle state as it will stand in the file.
+#[derive(Debug, PartialEq, Eq)]
+struct Idle {
+    name: String,
+    exit_ns: u64,
+    /// What an exit took.
+    wake_ns: Option<u64>,
+    residency_ns: u64,
+    polling: bool,
+    source: String,
+}
+
+/// How two CPUs lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Apart {
+    Core,
+    Llc,
+    Node,
+    Remote,
+}
+
+impl Apart {
+    const ALL: [Self; 4] = [Self::Core, Self::Llc, Self::Node, Self::Remote];
+
+    fn of(a: &CidInfo, b: &CidInfo) -> Self {
+        match () {
+            () if a.core == b.core => Self::Core,
+            () if a.llc == b.llc => Self::Llc,
+            () if a.node == b.node => Self::Node,
+            () => Self::Remote,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Core => "threads of a core",
+            Self::Llc => "cores of an LLC",
+            Self::Node => "LLCs of a node",
+            Self::Remote => "nodes",
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    let base = Costs::builtin(&args.base)?;
+    let topo = Topology::build(&Source::Live.read()?, 64)?;
+    let allowed = measure::allowed().map_err(|error| environment(format!("affinity: {error}")))?;
+    let cpus: Vec<&CidInfo> = topo
+        .cids()
+        .iter()
+        .filter(|info| allowed.contains(&(info.cpu.0 as usize)))
+        .collect();
+    let Some(&first) = cpus.first() else {
+        return Err(environment(
+            "none of this process's CPUs is in sysfs".into(),
+        ));
+    };
+    let pairs = pairs(&cpus);
+    let found =
+        measure_all(&topo, first, &pairs, &base).map_err(|error| environment(error.to_string()))?;
+    let (table, idle) = found;
+    let text = file(&args.base, &table, &idle);
+    Costs::parse("what was measured", &text)?;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(Code::Fine)
+}
+
+/// Some pairs of each distance, evenly spread over all of them.
+fn pairs(cpus: &[&CidInfo]) -> BTreeMap<Apart, Vec<(usize, usize)>> {
+    let mut all: BTreeMap<Apart, Vec<(usize, usize)>> = BTreeMap::new();
+    for (i, a) in cpus.iter().enumerate() {
+        for b in &cpus[i + 1..] {
+            let pair = (a.cpu.0 as usize, b.cpu.0 as usize);
+            all.entry(Apart::of(a, b)).or_default().push(pair);
+        }
+    }
+    for pairs in all.values_mut() {
+        let step = pairs.len().div_ceil(PAIRS);
+        *pairs = pairs.iter().copied().step_by(step).collect();
+    }
+    all
+}
+
+/// The measurements, on a thread of their own: it goes from CPU to CPU.
+fn measure_all(
+    topo: &Topology,
+    first: &CidInfo,
+    pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
+    base: &Costs,
+) -> io::Result<(Table, Vec<Idle>)> {
+    let cpu = first.cpu.0 as usize;
+    let mut table = Table::default();
+    let measure = || -> io::Result<Vec<Idle>> {
+        // Births before memory is taken: a fork copies page tables.
+        let idle = kernel_costs(&mut table, cpu, pairs, base)?;
+        hardware_costs(&mut table, cpu, topo, pairs)?;
+        Ok(idle)
+    };
+    let idle = std::thread::scope(|scope| {
+        let measuring = scope.spawn(measure);
+        measuring
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    Ok((table, idle))
+}
+
+fn kernel_costs(
+    table: &mut Table,
+    cpu: usize,
+    pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
+    base: &Costs,
+) -> io::Result<Vec<Idle>> {
+    on(cpu)?;
+    let process = kernel::process(cpu)?;
+    let thread = kernel::thread(cpu)?;
+    let c = kernel::calls()?;
+    table.put_some("syscall.syscall_ns", c.syscall, "getppid(2)");
+    table.put(
+        "syscall.futex_ns",
+        c.futex,
+        "FUTEX_WAKE with nobody there, beyond the entry",
+    );
+    table.put(
+        "syscall.rw_ns",
+        c.rw,
+        "a byte into a pipe and out of it, each, beyond the entry",
+    );
+    table.put(
+        "syscall.poll_ns",
+        c.poll,
+        "poll(2) of 17 pipes less that of one",
+    );
+    table.put(
+        "syscall.sem_ns",
+        c.sem,
+        "semop(2) up and down, each, beyond the entry",
+    );
+    table.put(
+        "syscall.sched_ns",
+        c.sched,
+        "sched_setaffinity(2) to the same CPU, beyond the entry",
+    );
+    table.put(
+        "syscall.sleep_ns",
+        c.sleep,
+        "timerfd_settime(2), beyond the entry",
+    );
+    table.put(
+        "switch.schedule_ns",
+        c.schedule,
+        "sched_yield(2) of a task alone, beyond the entry",
+    );
+
+    let wake = (kernel::wake_here_ns(cpu)? - c.syscall - c.futex).max(0.0);
+    table.put(
+        "wake.wake_ns",
+        wake,
+        "FUTEX_WAKE of a task of the idle class on the same CPU, beyond one with nobody there",
+    );
+    // Two calls, a sleep after which the locks are taken again, a wakeup, and the switch.
+    let rest_of_a_pass = 2.0 * c.syscall + 2.5 * c.rw + wake + c.schedule;
+    let threads = (kernel::pass_ns(cpu, false)? - rest_of_a_pass).max(0.0);
+    let processes = (kernel::pass_ns(cpu, true)? - rest_of_a_pass).max(threads);
+    let how = "a byte to and fro between two on one CPU, less calls, wakeup and schedule";
+    table.put("switch.switch_thread_ns", threads, how);
+    table.put("switch.switch_ns", processes, how);
+
+    let how = "of a process that ends at once";
+    let waiting = (process.reaping - c.syscall).max(0.0);
+    table.put(
+        "syscall.fork_ns",
+        process.birth,
+        format!("fork(2) {how}, in the parent"),
+    );
+    table.put(
+        "syscall.wait_ns",
+        waiting,
+        "waitpid(2) of one long dead, beyond the entry",
+    );
+    let there_and_back = 2.0 * (c.schedule + processes) + wake;
+    let exit = process.death - c.syscall - waiting - there_and_back;
+    table.put(
+        "syscall.exit_ns",
+        exit,
+        format!("until the parent {how} goes on, less wait, switches and wakeup"),
+    );
+    table.put(
+        "syscall.thread_ns",
+        thread.0,
+        "a thread's start, in the thread that starts it",
+    );
+    let there_and_back = 2.0 * (c.schedule + threads) + wake;
+    let exit = thread.1 - c.syscall - c.futex - there_and_back;
+    table.put(
+        "syscall.thread_exit_ns",
+        exit,
+        "until who waits for a thread that ends at once goes on, less call, switches and wakeup",
+    );
+
+    let here = kernel::wakeup(cpu, cpu, Sleeps::Here)?;
+    let handle = base.n.ipi_handle_ns as f64;
+    let mut halts = None;
+    for (apart, name) in Apart::ALL.into_iter().zip([
+        "ipi.ipi_core_ns",
+        "ipi.ipi_llc_ns",
+        "ipi.ipi_node_ns",
+        "ipi.ipi_remote_ns",
+    ]) {
+        let Some(&(from, to)) = pairs.get(&apart).and_then(|pairs| pairs.first()) else {
+            continue;
+        };
+        let busy = kernel::wakeup(from, to, Sleeps::Busy)?;
+        let way = busy.until - busy.call - c.schedule - threads - handle;
+        table.put_some(name, way, format!("a wakeup between {}, of a CPU busy with the idle class, less call, switch and what the base says of the handler", apart.text()));
+        if halts.is_none() {
+            let sent = busy.call - here.call;
+            table.put(
+                "ipi.ipi_send_ns",
+                sent,
+                format!(
+                    "FUTEX_WAKE between {}, beyond one on the same CPU",
+                    apart.text()
+                ),
+            );
+            let idle = Sleeps::IDLE.map(|sleeps| kernel::wakeup(from, to, sleeps));
+            let [shallow, deep] = idle;
+            halts = Some((shallow?.until - busy.until, deep?.until - busy.until));
+        }
+    }
+    let states = states(Path::new("/sys/devices/system/cpu/cpu0/cpuidle"))?;
+    Ok(match (states.is_empty(), halts) {
+        (true, Some((shallow, deep))) => halted(shallow, deep),
+        _ => states,
+    })
+}
+
+/// The idle states that the kernel is told of, the shallowest first; none where it has no driver for them.
+fn states(dir: &Path) -> io::Result<Vec<Idle>> {
+    let mut states = Vec::new();
+    for nr in 0.. {
+        let dir = dir.join(format!("state{nr}"));
+        if !dir.exists() {
+            break;
+        }
+        let word =
+            |file: &str| std::fs::read_to_string(dir.join(file)).map(|text| text.trim().to_owned());
+        let ns = |file: &str| -> io::Result<u64> {
+            let text = word(file)?;
+            let us: u64 = text.parse().map_err(|_| {
+                io::Error::other(format!(
+                    "{}: `{text}` is no number",
+                    dir.join(file).display()
+                ))
+            })?;
+            Ok(us.saturating_mul(1000))
+        };
+        let (name, desc) = (word("name")?, word("desc")?);
+        // Waiting in a loop is no state that one has to come out of; what was switched off is not used.
+        if name == "POLL" || word("disable").is_ok_and(|text| text == "1") {
+            continue;
+        }
+        states.push(Idle {
+            exit_ns: ns("latency")?,
+            wake_ns: None,
+            residency_ns: ns("residency")?,
+            polling: desc.contains("MWAIT"),
+            source: format!("{} ({desc})", dir.display()),
+            name,
+        });
+    }
+    Ok(states)
+}
+
+/// Without a driver: a CPU halts, and in a virtual machine its host may take it away after a while.
+fn halted(shallow: f64, deep: f64) -> Vec<Idle> {
+    let state = |name: &str, wake: f64, residency_ns: u64, source: String| Idle {
+        name: name.into(),
+        exit_ns: wake.max(0.0).round() as u64,
+        wake_ns: Some(wake.max(0.0).round() as u64),
+        residency_ns,
+        polling: false,
+        source,
+    };
+    let [short, long] = Sleeps::IDLE.map(|sleeps| match sleeps {
+        Sleeps::Idle(rest) => {
+            format!("measured: a wakeup after {rest:?} of rest, beyond that of a busy CPU")
+        }
+        _ => String::new(),
+    });
+    let mut states = vec![state("halt", shallow, 0, short)];
+    if deep > 1.5 * shallow {
+        let source =
+            format!("{long}; residency assumed: KVM's host watches a halted CPU for that long");
+        states.push(state("halt-long", deep, HOST_POLLS_NS, source));
+    }
+    states
+}
+
+fn hardware_costs(
+    table: &mut Table,
+    cpu: usize,
+    topo: &Topology,
+    pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
+) -> io::Result<()> {
+    on(cpu)?;
+    if let Some(mhz) = hardware::clock_mhz() {
+        table.put(
+            "cpu.clock_mhz",
+            mhz,
+            "additions of which each needs the one before",
+        );
+    }
+    table.put_some(
+        "line.line_hit_ns",
+        hardware::hit_ns(),
+        "a walk through 4 KiB",
+    );
+    table.put_some(
+        "line.line_rmw_ns",
+        hardware::rmw_ns(),
+        "atomic additions of which each needs the one before",
+    );
+    let places = [
+        (Apart::Llc, "line.line_llc_ns", "copy.copy_llc_ns_per_kib"),
+        (
+            Apart::Node,
+            "line.line_node_ns",
+            "copy.copy_node_ns_per_kib",
+        ),
+        (
+            Apart::Remote,
+            "line.line_remote_ns",
+            "copy.copy_remote_ns_per_kib",
+        ),
+    ];
+    for (apart, line, copy) in places {
+        let Some(pairs) = pairs.get(&apart) else {
+            continue;
+        };
+        let each = |one: fn(usize, usize) -> io::Result<f64>| -> io::Result<(f64, String)> {
+            let mut each = pairs
+                .iter()
+                .map(|&(a, b)| one(a, b))
+                .collect::<io::Result<Vec<f64>>>()?;
+            each.sort_by(f64::total_cmp);
+            let (least, most) = (each[0], each[each.len() - 1]);
+            Ok((
+                each[each.len() / 2],
+                format!(
+                    "between {}: the median of {}, {least:.0} to {most:.0}",
+                    apart.text(),
+                    each.len()
+                ),
+            ))
+        };
+        let (ns, how) = each(hardware::line_ns)?;
+        table.put_some(
+            line,
+            ns,
+            format!("compare-and-swaps by turns, half of there and back, {how}"),
+        );
+        let (ns, how) = each(hardware::copy_ns_per_kib)?;
+        table.put(
+            copy,
+            ns,
+            format!("64 KiB that the other has just written, {how}"),
+        );
+    }
+    if let Some(distance) = remote_distance(topo, pairs) {
+        table.put(
+            "line.line_remote_slit",
+            f64::from(distance),
+            "sysfs, of the first pair measured between nodes",
+        );
+    }
+    let caches = caches(Path::new(&format!(
+        "/sys/devices/system/cpu/cpu{cpu}/cache"
+    )));
+    let (l2, llc) = (
+        caches.get(&2).copied(),
+        caches.last_key_value().map(|(_, &kib)| kib),
+    );
+    if let Some(kib) = l2 {
+        table.put("cache.l2_kib", kib as f64, "sysfs");
+    }
+    let Some(llc) = llc else { return Ok(()) };
+    table.put("cache.llc_kib", llc as f64, "sysfs");
+    // Far more than the private cache, and well within the LLC.
+    if let Some(kib) = l2.map(|l2| 4 * l2).filter(|&kib| kib <= llc / 2) {
+        let ns = hardware::read_ns_per_kib((kib as usize) << 10);
+        table.put(
+            "cache.refill_llc_ns_per_kib",
+            ns,
+            format!("reading {kib} KiB again and again"),
+        );
+    }
+    let (bytes, free) = (4 * (llc << 10), free_memory() / 2);
+    if bytes <= free.min(MOST_MEMORY) {
+        let mib = bytes >> 20;
+        let ns = hardware::memory_ns(bytes as usize);
+        table.put_some(
+            "line.line_memory_ns",
+            ns,
+            format!("a walk in random order through {mib} MiB"),
+        );
+        let ns = hardware::read_ns_per_kib(bytes as usize);
+        table.put(
+            "cache.refill_memory_ns_per_kib",
+            ns,
+            format!("reading {mib} MiB again and again"),
+        );
+    }
+    Ok(())
+}
+
+/// The SLIT distance of the first pair that lies in two nodes.
+fn remote_distance(topo: &Topology, pairs: &BTreeMap<Apart, Vec<(usize, usize)>>) -> Option<u32> {
+    let &(a, b) = pairs.get(&Apart::Remote)?.first()?;
+    let node = |cpu: usize| {
+        topo.cids()
+            .iter()
+            .find(|info| info.cpu.0 as usize == cpu)
+            .map(|info| info.node)
+    };
+    Some(topo.distance(node(a)?, node(b)?))
+}
+
+/// KiB of a CPU's data caches by level; what sysfs does not say is not there.
+fn caches(dir: &Path) -> BTreeMap<u32, u64> {
+    let mut caches = BTreeMap::new();
+    for nr in 0..10 {
+        let word = |file: &str| std::fs::read_to_string(dir.join(format!("index{nr}/{file}"))).ok();
+        let level = word("level").and_then(|text| text.trim().parse().ok());
+        let size = word("size").and_then(|text| text.trim().strip_suffix('K')?.parse().ok());
+        let holds_data = word("type").is_some_and(|text| text.trim() != "Instruction");
+        if let (Some(level), Some(size), true) = (level, size, holds_data) {
+            caches.insert(level, size);
+        }
+    }
+    caches
+}
+
+/// Bytes that can be had without others losing theirs.
+fn free_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// The cost file.
+fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
+    let mut text = format!(
+        "# SPDX-License-Identifier: GPL-2.0-only\n# {}\nbase = \"{base}\"\n",
+        machine()
+    );
+    let mut section = "";
+    // In the order of the list of costs: what belongs together stands together.
+    let mut put = BTreeSet::new();
+    for name in CostNumbers::NAMES {
+        let Some(number) = table.0.iter().find(|number| number.name == *name) else {
+            continue;
+        };
+        let (of, key) = name.split_once('.').expect("a section and a name");
+        if of != section {
+            let _ = write!(text, "\n[{of}]\n");
+            section = of;
+        }
+        let _ = writeln!(
+            text,
+            "{key} = {{ value = {}, source = \"measured: {}\" }}",
+            number.value, number.how
+        );
+        put.insert(*name);
+    }
+    for state in idle {
+        let _ = write!(
+            text,
+            "\n[[idle_state]]\nname = \"{}\"\nexit_ns = {}\n",
+            state.name, state.exit_ns
+        );
+        if let Some(ns) = state.wake_ns {
+            let _ = writeln!(text, "wake_ns = {ns}");
+        }
+        let _ = write!(
+            text,
+            "residency_ns = {}\npolling = {}\nsource = \"{}\"\n",
+            state.residency_ns, state.polling, state.source
+        );
+    }
+    let rest: Vec<&str> = CostNumbers::NAMES
+        .iter()
+        .copied()
+        .filter(|name| !put.contains(name))
+        .collect();
+    let _ = writeln!(text, "\n# As in `{base}`: {}", rest.join(", "));
+    text
+}
+
+/// What this machine is, in a line.
+fn machine() -> String {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
+    let model = model
+        .and_then(|line| line.split_once(": "))
+        .map_or("a CPU", |(_, model)| model);
+    format!(
+        "By `usher bench costs` on {}, Linux {}.",
+        model.trim(),
+        read("/proc/sys/kernel/osrelease").trim()
+    )
+}
+
+/// The calling thread runs there and nowhere else.
+fn on(cpu: usize) -> io::Result<()> {
+    measure::use_only(&BTreeSet::from([cpu]))
+}
+
+/// The figure that a tenth of them undercut: what else runs on the machine only adds.
+fn low(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 10]
+}
+
+/// Nanoseconds that it takes, by turns of a tenth of a millisecond and more.
+fn time(mut each: impl FnMut()) -> f64 {
+    const TURN: Duration = Duration::from_micros(100);
+    let mut turn = |rounds: u32| {
+        let start = Instant::now();
+        for _ in 0..rounds {
+            each();
+        }
+        start.elapsed()
+    };
+    let mut rounds = 1;
+    while rounds < 1 << 20 && turn(rounds) < TURN {
+        rounds *= 2;
+    }
+    let turns = (0..TURNS).map(|_| turn(rounds).as_nanos() as f64 / f64::from(rounds));
+    low(turns.collect())
+}
