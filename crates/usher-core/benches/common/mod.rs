@@ -4,7 +4,7 @@
 #![allow(dead_code)] // not every program that includes it needs all of it
 
 use std::ops::Range;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use usher_core::bench::{Lines, Places, BUSY};
@@ -55,29 +55,18 @@ pub fn low(of: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Both loops run so many rounds at the same time, each in a thread; the time of the slower one.
-pub fn both(rounds: u64, loops: [&mut (dyn FnMut(u64) -> u64 + Send); 2]) -> Duration {
-    let barrier = Barrier::new(2);
-    std::thread::scope(|scope| {
-        let threads = loops.map(|run| {
-            let barrier = &barrier;
-            scope.spawn(move || {
-                barrier.wait();
-                let start = Instant::now();
-                std::hint::black_box(run(rounds));
-                start.elapsed()
-            })
-        });
-        let times = threads.map(|thread| thread.join().expect("the loop does not panic"));
-        times[0].max(times[1])
-    })
+pub fn both(rounds: u64, [a, b]: [&mut (dyn FnMut(u64) -> u64 + Send); 2]) -> Duration {
+    all(rounds, vec![Box::new(a), Box::new(b)])
 }
 
-/// The same of any number of threads.
+/// The same of any number of threads, each on a CPU of its own as far as there are CPUs.
 pub fn all(rounds: u64, loops: Vec<Box<dyn FnMut(u64) -> u64 + Send + '_>>) -> Duration {
     let barrier = &Barrier::new(loops.len());
     std::thread::scope(|scope| {
-        let threads = loops.into_iter().map(|mut run| {
+        let threads = loops.into_iter().zip(pins().iter().cycle());
+        let threads = threads.map(|(mut run, &cpu)| {
             scope.spawn(move || {
+                pin(cpu);
                 barrier.wait();
                 let start = Instant::now();
                 std::hint::black_box(run(rounds));
@@ -90,6 +79,49 @@ pub fn all(rounds: u64, loops: Vec<Box<dyn FnMut(u64) -> u64 + Send + '_>>) -> D
             .map(|thread| thread.join().expect("the loop does not panic"));
         times.max().unwrap_or_default()
     })
+}
+
+/// The CPUs that threads run on: the first threads of all cores, core by core and LLC by LLC, then the second ones.
+fn pins() -> &'static [usize] {
+    static PINS: OnceLock<Vec<usize>> = OnceLock::new();
+    PINS.get_or_init(|| {
+        let raw = usher_topo::Source::Live.read().expect("sysfs is there");
+        let topo = Topology::build(&raw, 64).expect("this machine is sound");
+        let allowed = allowed();
+        let mut cids = topo.cids().to_vec();
+        cids.retain(|info| allowed(info.cpu.0 as usize));
+        cids.sort_by_key(|info| info.thread);
+        cids.iter().map(|info| info.cpu.0 as usize).collect()
+    })
+}
+
+/// The same, in words.
+pub fn pinned() -> String {
+    let pins: Vec<String> = pins().iter().map(usize::to_string).collect();
+    pins.join(", ")
+}
+
+/// Whether this process may use a CPU.
+fn allowed() -> impl Fn(usize) -> bool {
+    // SAFETY: all bits zero is an empty set; the call fills it and gets its size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let result = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+        assert_eq!(result, 0, "this machine has more CPUs than a set holds");
+        set
+    };
+    // SAFETY: the number is within the set's size.
+    move |cpu| cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &set) }
+}
+
+/// The calling thread runs there and nowhere else.
+fn pin(cpu: usize) {
+    // SAFETY: all bits zero is an empty set; the number is one that `allowed()` let through; the set is valid for the call.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
 }
 
 /// Levels between which CPUs change: nothing urgent, and the real-time class's highest priority.
