@@ -134,7 +134,7 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	if (!asks || !usher_pair_asks(u, self, asks, p->pid, wants.at_ns))
 		return USHER_GIVES_NOT;
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
-	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, prev))
+	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, asks, prev))
 		return USHER_GIVES_NOT;
 	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
@@ -168,8 +168,9 @@ static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u
 	if (gives == USHER_GIVES_LATER && allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
 		demand_of(u, p, &r.demand);
 		d = usher_pair_beside(u, &r);
-		usher_pair_woke(u, self, scx_bpf_now());
 	}
+	if (gives != USHER_GIVES_NOW)
+		usher_pair_woke(u, self, scx_bpf_now());
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
 	return u->cids[d.cid].cpu;
 }

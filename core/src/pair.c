@@ -4,8 +4,12 @@
  *
  * Who wakes its partner is about to sleep. If it gives way at once instead, while it is still awake, the answer finds it awake: it
  * goes on when the partner sleeps, and has neither slept nor been woken. Until then it waits behind the partner on the CPU, as
- * if its turn had been interrupted. Nobody is searched for, nor woken elsewhere. Only where the partner's own CPU idles, shares
- * its core with nobody else, and is not the weaker one, it is woken there all the same: then one ends its turn while the other begins.
+ * if its turn had been interrupted. Nobody is searched for, nor woken elsewhere.
+ *
+ * Where the partner's own CPU idles, shares its core with nobody else, and is not the weaker one, it may be woken there as well: then
+ * one ends its turn while the other begins. Which is sooner depends on how long it takes to wake an idle CPU: less than
+ * a switch where idle CPUs watch a word of memory, and many times as long where a hypervisor wakes them. So both are tried
+ * now and then, and the asker notes how long answers take.
  *
  * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
  * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
@@ -27,6 +31,16 @@
 #define USHER_PAIR_SHORT 8   /* a turn that counts lasts at most this part of a slice, */
 #define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it */
 #define USHER_PAIR_AHEAD 1   /* slices by which either may be ahead of who waits, and they go on */
+#define USHER_PAIR_SOONER 8  /* answers that come sooner by this part are worth staying beside each other for */
+#define USHER_PAIR_TRIAL 4   /* times in a row that the other way is tried: of which the first does not count, */
+#define USHER_PAIR_FIRST 16  /* ... first after so many times, then after twice as many, and so on, */
+#define USHER_PAIR_LAST 8192 /* ... but at least once in so many */
+
+/* A task that asked so went on after so long: of what was like that before it counts a quarter. */
+USHER_INLINE void usher_pair_answered(u64 *average_ns, u64 ns)
+{
+	*average_ns = *average_ns ? *average_ns - *average_ns / 4 + ns / 4 : ns;
+}
 
 /*
  * The task that runs on self wakes another one, by the host's name for it, and says that it is about to sleep. True: it always
@@ -35,6 +49,7 @@
 USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 task, u64 now_ns)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
+	u64 began_ns = env_read(u, &me->turn.at_ns);
 
 	me->asked++;
 	me->asked_ns = now_ns;
@@ -42,28 +57,73 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 	if (asks->partner != task) {
 		asks->partner = task;
 		asks->sure = 0;
+		asks->chosen = 0;
+		asks->answer_ns[USHER_WAY_APART] = 0;
+		asks->answer_ns[USHER_WAY_BESIDE] = 0;
+	} else if (asks->way == asks->way_before && began_ns > asks->asked_ns) {
+		if (asks->way == USHER_WAY_APART)
+			usher_pair_answered(&asks->answer_ns[USHER_WAY_APART], began_ns - asks->asked_ns);
+		else if (asks->way == USHER_WAY_BESIDE)
+			usher_pair_answered(&asks->answer_ns[USHER_WAY_BESIDE], began_ns - asks->asked_ns);
 	}
+	asks->way_before = asks->way;
+	asks->way = USHER_WAY_OTHER;
+	asks->asked_ns = now_ns;
 	return asks->sure >= USHER_PAIR_SURE;
 }
 
+/* Whether nobody else runs on the core of self. */
+USHER_INLINE bool usher_pair_alone(struct usher USHER_MEM *u, u32 self)
+{
+	struct usher_cid USHER_MEM *me = &u->cids[self];
+
+	return ((usher_shard_idle(u, &u->shards[me->shard]) | 1ULL << (me->bit & 63)) & me->core) == me->core;
+}
+
+/* Whether strong CPUs come first, and prev is a weaker one than self. */
+USHER_INLINE bool usher_pair_weaker(struct usher USHER_MEM *u, u32 self, u32 prev)
+{
+	return env_asymmetric(u) && u->tier_order == USHER_STRONGEST_FIRST &&
+	       usher_tiers_greater(u, u->cids[prev].tier) >> (u->cids[self].tier & 31) & 1;
+}
+
+/* Whether answers have come sooner to who asks where it gave way to its partner. */
+USHER_INLINE bool usher_pair_sooner(const struct usher_pair *asks)
+{
+	u64 apart_ns = asks->answer_ns[USHER_WAY_APART], beside_ns = asks->answer_ns[USHER_WAY_BESIDE];
+
+	return apart_ns && beside_ns && beside_ns + beside_ns / USHER_PAIR_SOONER < apart_ns;
+}
+
+/* Whether it gives way this time, where it might as well not: where that is sooner, or for a trial where it is not. */
+USHER_INLINE bool usher_pair_chooses(struct usher_pair *asks)
+{
+	u64 trial = ++asks->chosen / USHER_PAIR_TRIAL;
+	bool other = trial >= USHER_PAIR_FIRST / USHER_PAIR_TRIAL && !(trial & (trial - 1));
+
+	if (asks->chosen == 2 * USHER_PAIR_LAST)
+		asks->chosen = USHER_PAIR_LAST;
+	return usher_pair_sooner(asks) != other;
+}
+
 /*
- * Whether the task that runs on self leaves its partner where that ran last: on prev, which idles, and so does the rest of its core,
- * but for self. Not on a weaker CPU than self, where strong ones come first: by turns both run on the strong one, unless others
- * share its core.
+ * Whether the task that runs on self, and asks, leaves its partner where that ran last: on prev, which idles, and so does the rest of its
+ * core, but for self. Unless others share the core of self, not on a weaker CPU than self where strong ones come first, since by turns both
+ * run on the strong one, and not if answers come sooner from beside.
  */
-USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, u32 prev)
+USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u32 prev)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[prev], *me = &u->cids[self];
-	u64 idle = usher_shard_idle(u, &u->shards[c->shard]), bit = 1ULL << (me->bit & 63);
+	u64 idle = usher_shard_idle(u, &u->shards[c->shard]);
 
 	if (me->shard == c->shard)
-		idle |= bit;
+		idle |= 1ULL << (me->bit & 63);
 	if (prev == self || (idle & c->core) != c->core)
 		return false;
-	if (!env_asymmetric(u) || u->tier_order != USHER_STRONGEST_FIRST ||
-	    !(usher_tiers_greater(u, c->tier) >> (me->tier & 31) & 1))
-		return true;
-	return ((usher_shard_idle(u, &u->shards[me->shard]) | bit) & me->core) != me->core;
+	if (usher_pair_alone(u, self) && (usher_pair_weaker(u, self, prev) || usher_pair_chooses(asks)))
+		return false;
+	asks->way = USHER_WAY_APART;
+	return true;
 }
 
 /* Whether the task with this name is the one that p always wakes. */
@@ -91,8 +151,13 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, wants->weight))
 			return USHER_GIVES_NOT;
 	}
-	if (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1)
-		return USHER_GIVES_LATER;
+	if (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1) {
+		if (!usher_pair_sooner(asks) || !usher_pair_alone(u, self))
+			return USHER_GIVES_LATER;
+		u->cpus[self].reasons[USHER_PARTNER]++;
+		return USHER_GIVES_BEHIND;
+	}
+	asks->way = USHER_WAY_BESIDE;
 	asks->sure++;
 	u->cpus[self].asked = 0;
 	u->cpus[self].reasons[USHER_PARTNER]++;

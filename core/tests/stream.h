@@ -271,14 +271,23 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
-	struct usher_pair asks = { .partner = s->pair.partner, .sure = s->pair.sure };
+	struct usher_pair asks = {
+		.partner = s->pair.partner,
+		.asked_ns = s->pair.asked_ns,
+		.sure = s->pair.sure,
+		.chosen = s->pair.chosen,
+		.way = s->pair.way,
+		.way_before = s->pair.way_before,
+	};
 	struct usher_turn turn = { .vtime = s->vtime, .at_ns = s->now_ns };
 	struct usher_request r = { .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s), first;
 	struct usher_decision d;
-	u32 gives = USHER_GIVES_NOT;
+	u32 gives = USHER_GIVES_NOT, i;
 	bool sure;
 
+	for (i = 0; i < USHER_NR_WAYS; i++)
+		asks.answer_ns[i] = s->pair.answer_ns[i];
 	turn.weight = 1 + (draw & 127);
 	usher_turn_begin(u, cid, &turn);
 	s->now_ns += draw >> 8 & 0x1ffff;
@@ -287,7 +296,7 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		sure = usher_pair_asks(u, cid, &asks, 1, s->now_ns);
 	usher_stream_note(s, sure);
 	usher_stream_note(s, usher_pair_answers(&asks, 1));
-	usher_stream_note(s, usher_pair_apart(u, cid, usher_stream_below(s, u->nr_cids)));
+	usher_stream_note(s, usher_pair_apart(u, cid, &asks, usher_stream_below(s, u->nr_cids)));
 	if (sure && draw >> 35 & 3) {
 		turn.at_ns = s->now_ns;
 		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);
@@ -308,8 +317,15 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	if (usher_pair_asked(u, cid))
 		usher_pair_sleeps(u, cid, &asks, s->now_ns + (draw >> 45 & 0x1ffff));
 	usher_stream_note(s, asks.sure);
+	usher_stream_note(s, asks.answer_ns[USHER_WAY_APART] << 32 ^ asks.answer_ns[USHER_WAY_BESIDE]);
 	s->pair.partner = asks.partner;
+	s->pair.asked_ns = asks.asked_ns;
 	s->pair.sure = asks.sure;
+	s->pair.chosen = asks.chosen;
+	s->pair.way = asks.way;
+	s->pair.way_before = asks.way_before;
+	for (i = 0; i < USHER_NR_WAYS; i++)
+		s->pair.answer_ns[i] = asks.answer_ns[i];
 	return 0;
 }
 

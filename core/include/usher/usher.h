@@ -52,10 +52,22 @@ struct usher_burst {
 	u64 average_ns; /* of those before, the last counting a quarter */
 };
 
+/* How a task wakes its partner, where both always wake each other. */
+enum usher_way {
+	USHER_WAY_OTHER,
+	USHER_WAY_APART,  /* on its own CPU, which idles */
+	USHER_WAY_BESIDE, /* on the waker's, which gives way */
+	USHER_NR_WAYS,
+};
+
 /* Whom a task wakes, and whether it sleeps then: kept by the host, per task. All 0 at first. */
 struct usher_pair {
-	u64 partner; /* the task that it woke last, saying that it was about to sleep */
-	u64 sure;    /* turns in a row that ended so; and times that it gave way since it was watched */
+	u64 partner;  /* the task that it woke last, saying that it was about to sleep, */
+	u64 asked_ns; /* ... and when */
+	u64 sure;     /* turns in a row that ended so; and times that it gave way since it was watched */
+	u64 chosen;   /* times that it could have woken its partner elsewhere and given way to it as well */
+	u32 way, way_before; /* enum usher_way: how it woke its partner last, and the time before */
+	u64 answer_ns[USHER_NR_WAYS]; /* how long it took until it went on, on the average; 0: not known */
 };
 
 /* Whether a task that wakes its partner gives way to it. */
@@ -63,6 +75,7 @@ enum usher_gives {
 	USHER_GIVES_NOT,
 	USHER_GIVES_NOW,
 	USHER_GIVES_LATER, /* when it sleeps, since it is watched: usher_pair_beside() */
+	USHER_GIVES_BEHIND, /* the same, and the partner waits behind it, since that is how answers come soonest */
 };
 
 /* Errors of the node-aware calls; a cid is never negative. The kernel's counterparts in brackets. */

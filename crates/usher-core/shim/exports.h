@@ -165,9 +165,9 @@ struct usher_decision USHER_EXPORT(pair_beside)(struct usher *u, const struct us
 	return usher_pair_beside(u, r);
 }
 
-bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, u32 prev)
+bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, struct usher_pair *asks, u32 prev)
 {
-	return usher_pair_apart(u, self, prev);
+	return usher_pair_apart(u, self, asks, prev);
 }
 
 void USHER_EXPORT(pair_woke)(struct usher *u, u32 self, u64 now_ns)

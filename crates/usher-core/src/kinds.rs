@@ -99,6 +99,8 @@ named! {
         Now = "now",
         /// When it sleeps, for it is watched: [`crate::Core::pair_beside`].
         Later = "later",
+        /// The same, and the partner waits behind it.
+        Behind = "behind",
     }
 }
 

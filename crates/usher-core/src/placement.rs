@@ -518,11 +518,11 @@ impl Core {
         unsafe { (self.api.pair_asks)(self.u, cid, asks, task.get(), now_ns) }
     }
 
-    /// Whether the task that runs on `cid` leaves its partner where that ran last, on a core of its own that idles.
-    pub fn pair_apart(&mut self, cid: Cid, prev: Cid) -> bool {
+    /// Whether the task that runs on `cid`, and asks, leaves its partner where that ran last, on a core of its own that idles.
+    pub fn pair_apart(&mut self, cid: Cid, asks: &mut Pair, prev: Cid) -> bool {
         let (cid, prev) = (self.cid(cid), self.cid(prev));
-        // SAFETY: as in idle_enter().
-        unsafe { (self.api.pair_apart)(self.u, cid, prev) }
+        // SAFETY: as in pair_asks().
+        unsafe { (self.api.pair_apart)(self.u, cid, asks, prev) }
     }
 
     /// Whether the task that runs on `cid` gives way to its partner of this weight, which would join the queue of their LLC at

@@ -195,12 +195,16 @@ pub struct Vtime(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold(pub(crate) u32);
 
-/// Whom a task wakes, about to sleep, and whether it sleeps then: [`crate::Core::pair_asks`].
+/// Whom a task wakes, about to sleep, whether it sleeps then, and how soon it goes on: [`crate::Core::pair_asks`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair {
     partner: u64,
+    asked_ns: u64,
     sure: u64,
+    chosen: u64,
+    ways: [u32; 2],
+    answer_ns: [u64; 3],
 }
 
 impl Pair {

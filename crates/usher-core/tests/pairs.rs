@@ -266,7 +266,7 @@ fn a_partner_with_a_core_of_its_own_is_left_there() {
         for &cid in idle {
             core.idle_enter(Cid(cid));
         }
-        core.pair_apart(Cid(this), Cid(prev))
+        core.pair_apart(Cid(this), &mut Pair::default(), Cid(prev))
     };
     assert!(apart(&[2, 3], 0, 2), "its whole core");
     assert!(!apart(&[2], 0, 2), "beside another one");
@@ -295,7 +295,7 @@ fn a_partner_on_a_weaker_core_takes_turns_on_the_stronger() {
         for &cid in idle {
             core.idle_enter(Cid(cid));
         }
-        core.pair_apart(Cid(this), Cid(prev))
+        core.pair_apart(Cid(this), &mut Pair::default(), Cid(prev))
     };
     let strong = TierOrder::StrongestFirst;
     assert!(!apart(strong, &[1, 20], 0, 20), "by turns");
@@ -308,4 +308,110 @@ fn a_partner_on_a_weaker_core_takes_turns_on_the_stronger() {
     assert!(apart(strong, &[21], 20, 21), "both are weak");
     let weak = TierOrder::WeakestFirst;
     assert!(apart(weak, &[1, 20], 0, 20), "weak ones come first");
+}
+
+/// Of so many times that an asker might leave its partner on an idle core or give way to it, those at which it left it there, if
+/// the answer takes 55 us then, and otherwise this long. It gives way fifteen times of sixteen; then, too, it stays or looks around.
+fn left_apart(times: u64, beside_ns: u64) -> (Vec<u64>, u64) {
+    let mut asker = Asker::settled();
+    asker.core.idle_enter(Cid(2));
+    let (mut left, mut behind) = (Vec::new(), 0);
+    for time in 1..=times {
+        asker.begins();
+        assert!(asker.asks(10 * US, 7));
+        if (asker.core).pair_apart(CID, &mut asker.pair, Cid(2)) {
+            left.push(time);
+            asker.sleeps(5 * US);
+            continue;
+        }
+        let (v, now_ns) = (asker.core.vtime_at(Vtime::default(), Llc(0)), asker.now_ns);
+        match (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, None) {
+            Gives::Now => asker.now_ns += beside_ns,
+            Gives::Behind => {
+                behind += 1;
+                asker.sleeps(5 * US);
+            }
+            gives => panic!("{gives} at {time}"),
+        }
+    }
+    (left, behind)
+}
+
+#[test]
+fn partners_stay_where_answers_come_sooner() {
+    let trials = |most: u64| {
+        let powers = (4..13)
+            .map(|power| 1 << power)
+            .chain((8_192..).step_by(8_192));
+        powers
+            .take_while(move |&start| start < most)
+            .flat_map(|start| start..start + 4)
+    };
+    // Apart, until the first trial shows that beside is sooner; for the rest of it, and of those that follow, apart is the other way.
+    let (left, behind) = left_apart(40_000, 20 * US);
+    let expected = (1..16).chain([18, 19]).chain(trials(40_000).skip(4));
+    assert_eq!(left, Vec::from_iter(expected));
+    assert!(behind > 40_000 / 17, "it is watched all the same: {behind}");
+    // Hardly sooner: apart, but for trials, which are too short for it to be watched.
+    let (left, behind) = left_apart(1_000, 50 * US);
+    let tried: Vec<u64> = trials(1_000).collect();
+    assert_eq!(
+        left,
+        Vec::from_iter((1..=1_000).filter(|time| !tried.contains(time)))
+    );
+    assert_eq!(behind, 0);
+}
+
+#[test]
+fn who_shares_its_core_looks_around_when_it_is_watched() {
+    // Two threads per core. Its partner's core idles until answers are known to come sooner from beside; then its sibling is busy.
+    let topology = Topology::build(&shape::parse("1n1l4c2t").expect("a shape"), 64);
+    let mut asker = Asker {
+        core: Core::of(&topology.expect("legal")).expect("legal"),
+        ..Asker::new()
+    };
+    for cid in [0, 2, 3] {
+        asker.core.idle_enter(Cid(cid));
+    }
+    let mut watched = Vec::new();
+    for time in 0..400 {
+        if time == 200 {
+            asker.core.idle_exit(Cid(0));
+            asker.core.idle_exit(Cid(2));
+        }
+        asker.begins();
+        if !asker.asks(10 * US, 7) || asker.core.pair_apart(CID, &mut asker.pair, Cid(2)) {
+            asker.sleeps(5 * US);
+            continue;
+        }
+        let (v, now_ns) = (asker.core.vtime_at(Vtime::default(), Llc(0)), asker.now_ns);
+        match (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, None) {
+            Gives::Now => asker.now_ns += 20 * US,
+            gives => {
+                watched.push((time >= 200, gives));
+                asker.sleeps(5 * US);
+            }
+        }
+    }
+    let alone = |gives| {
+        watched
+            .iter()
+            .filter(|&&(shared, is)| !shared && is == gives)
+            .count()
+    };
+    let shared = |gives| {
+        watched
+            .iter()
+            .filter(|&&(shared, is)| shared && is == gives)
+            .count()
+    };
+    assert_eq!(
+        (alone(Gives::Later), shared(Gives::Behind)),
+        (0, 0),
+        "{watched:?}"
+    );
+    assert!(
+        alone(Gives::Behind) > 5 && shared(Gives::Later) > 5,
+        "{watched:?}"
+    );
 }

@@ -29,6 +29,32 @@ struct Plain {
     asked_ns: Vec<u64>,
     /// How long the callbacks of the last wakeup took; who was woken is queued as long again after them.
     wake_ns: u64,
+    /// When it asked this partner last, in which way, and in which the time before.
+    last_ns: u64,
+    way: Option<Way>,
+    way_before: Option<Way>,
+    /// Times that it had the choice.
+    chosen: u64,
+    /// How long answers take to one who left its partner where it was, and to one who gave way.
+    apart_ns: Option<u64>,
+    beside_ns: Option<u64>,
+}
+
+/// How it woke its partner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Apart,
+    Beside,
+}
+
+/// What surrounds one who asks.
+struct Around {
+    /// Its partner's core idles, but for itself.
+    quiet: bool,
+    /// Nobody else runs on its own.
+    alone: bool,
+    /// Its partner's CPU is weaker, and strong ones come first.
+    weaker: bool,
 }
 
 impl Plain {
@@ -37,8 +63,49 @@ impl Plain {
         self.wake_ns = 0;
         if self.partner != task {
             (self.partner, self.good, self.given) = (task, 0, 0);
+            (self.chosen, self.apart_ns, self.beside_ns) = (0, None, None);
+        } else if self.way == self.way_before && self.began_ns > self.last_ns {
+            let answer = match self.way {
+                Some(Way::Apart) => Some(&mut self.apart_ns),
+                Some(Way::Beside) => Some(&mut self.beside_ns),
+                None => None,
+            };
+            let took = self.began_ns - self.last_ns;
+            if let Some(answer) = answer {
+                *answer = Some(answer.map_or(took, |average| average - average / 4 + took / 4));
+            }
         }
+        (self.way_before, self.way, self.last_ns) = (self.way, None, now_ns);
         self.good == 4
+    }
+
+    /// Whether answers come clearly sooner to who gives way.
+    fn sooner(&self) -> bool {
+        let both = self.beside_ns.zip(self.apart_ns);
+        both.is_some_and(|(beside, apart)| beside + beside / 8 < apart)
+    }
+
+    /// Whether it leaves its partner where that was.
+    fn apart(&mut self, around: &Around) -> bool {
+        let apart = around.quiet && !(around.alone && (around.weaker || self.chooses()));
+        if apart {
+            self.way = Some(Way::Apart);
+        }
+        apart
+    }
+
+    /// Where it has the choice: four times after 16, 32, 64 and so on up to 8,192 and then after every 8,192 it does what it otherwise
+    /// would not.
+    fn chooses(&mut self) -> bool {
+        self.chosen += 1;
+        let since = |start: u64| {
+            self.chosen
+                .checked_sub(start)
+                .is_some_and(|since| since < 4)
+        };
+        let trial = (4..13).any(|power| since(1 << power))
+            || (self.chosen >= 8_192 && self.chosen % 8_192 < 4);
+        self.sooner() != trial
     }
 
     fn sleeps(&mut self, now_ns: u64, slice_ns: u64) {
@@ -56,9 +123,10 @@ impl Plain {
     }
 
     /// Whether it gives way to one of this weight that would come at `v`, with somebody waiting at `first`: later, once in
-    /// sixteen times.
+    /// sixteen times; and to one that waits behind it, where that is sooner and nobody else is on its core.
     fn gives_way(
-        &self,
+        &mut self,
+        alone: bool,
         v: u64,
         weight: u32,
         now_ns: u64,
@@ -74,7 +142,11 @@ impl Plain {
             });
         match may {
             false => Gives::Not,
-            true if self.given < 15 => Gives::Now,
+            true if self.given < 15 => {
+                self.way = Some(Way::Beside);
+                Gives::Now
+            }
+            true if self.sooner() && alone => Gives::Behind,
             true => Gives::Later,
         }
     }
@@ -89,7 +161,11 @@ pub fn check(seed: u64) -> Result<(), String> {
     let (mut pair, mut plain) = (Pair::default(), Plain::default());
     let clock = core.vtime_at(Vtime::default(), Llc(0)).0;
     let mut now_ns = 1_000_000_000;
+    let mut idle = Idle::new(&machine);
     for turn in 0..1000 {
+        if turn % 20 == 0 {
+            idle.change(&mut core, &mut random);
+        }
         // At times nothing comes between, until it is to be watched.
         let calm = turn % 100 < 40;
         if calm || !random.one_in(16) {
@@ -114,6 +190,15 @@ pub fn check(seed: u64) -> Result<(), String> {
             if !sure || plain.weight == 0 || (!calm && random.one_in(8)) {
                 continue;
             }
+            let prev = random.below(machine.nr_cids());
+            let around = idle.around(CID.0, prev);
+            let apart = core.pair_apart(CID, &mut pair, Cid(prev));
+            if apart != plain.apart(&around) {
+                return Err(format!("turn {turn}: apart is {apart}"));
+            }
+            if apart {
+                continue;
+            }
             let weight = if calm {
                 100
             } else {
@@ -125,7 +210,7 @@ pub fn check(seed: u64) -> Result<(), String> {
             let first = (!calm && random.one_in(2)).then_some(first);
             let gives =
                 core.pair_gives_way(CID, &mut pair, Vtime(v), now_ns, weight, first.map(Vtime));
-            if gives != plain.gives_way(v, weight, now_ns, first, slice_ns) {
+            if gives != plain.gives_way(around.alone, v, weight, now_ns, first, slice_ns) {
                 return Err(format!("turn {turn}: gives way {gives}"));
             }
             if gives == Gives::Now {
@@ -154,30 +239,107 @@ pub fn check(seed: u64) -> Result<(), String> {
             plain.sleeps(now_ns, slice_ns);
         }
     }
-    apart(&mut random, &machine, &mut core)
+    apart(&mut random, &mut idle, &mut core)?;
+    choices(&mut random, &machine)
 }
 
-fn apart(random: &mut Random, machine: &Machine, core: &mut Core) -> Result<(), String> {
-    let mut idle = BTreeSet::new();
-    let plain = crate::plain::Plain::new(machine);
-    for step in 0..1000 {
-        let cid = random.below(machine.nr_cids());
-        match idle.insert(cid) {
+/// A task that has the choice for long, and answers that take this long or that for a while.
+fn choices(random: &mut Random, machine: &Machine) -> Result<(), String> {
+    let mut core = machine.core(false);
+    let (mut idle, mut pair, mut plain) = (Idle::new(machine), Pair::default(), Plain::default());
+    for cid in (0..machine.nr_cids()).filter(|&cid| cid != CID.0) {
+        core.idle_enter(Cid(cid));
+        idle.cids.insert(cid);
+    }
+    let prev = machine.nr_cids() - 1;
+    let around = idle.around(CID.0, prev);
+    let v = core.vtime_at(Vtime::default(), Llc(0));
+    let name = NonZeroU64::new(1).expect("not 0");
+    let mut now_ns = 1_000_000_000;
+    let mut answers_ns = [0; 2];
+    for time in 0..30_000 {
+        if time % 700 == 0 {
+            answers_ns = [(); 2].map(|()| u64::from(random.between(10_000, 40_000)));
+        }
+        (plain.began_ns, plain.vtime, plain.weight) = (now_ns, v.0, 100);
+        plain.asked_ns.clear();
+        core.turn_begin(CID, v, now_ns, 100);
+        now_ns += 10_000;
+        let sure = core.pair_asks(CID, &mut pair, name, now_ns);
+        let apart = sure && core.pair_apart(CID, &mut pair, Cid(prev));
+        if (sure, apart) != (plain.asks(1, now_ns), sure && plain.apart(&around)) {
+            return Err(format!("time {time}: sure {sure}, apart {apart}"));
+        }
+        let gives = match sure && !apart {
+            true => core.pair_gives_way(CID, &mut pair, v, now_ns, 100, None),
+            false => Gives::Not,
+        };
+        let slice_ns = machine.settings.slice_ns;
+        if sure && !apart {
+            let expected = plain.gives_way(around.alone, v.0, 100, now_ns, None, slice_ns);
+            if gives != expected {
+                return Err(format!("time {time}: gives way {gives}, not {expected}"));
+            }
+        }
+        if gives == Gives::Now {
+            plain.given += 1;
+            plain.asked_ns.clear();
+        } else {
+            core.pair_sleeps(CID, &mut pair, now_ns + 1_000);
+            plain.sleeps(now_ns + 1_000, slice_ns);
+        }
+        now_ns += answers_ns[usize::from(gives == Gives::Now)];
+    }
+    Ok(())
+}
+
+/// Which CPUs of a machine idle.
+struct Idle<'a> {
+    machine: &'a Machine,
+    plain: crate::plain::Plain<'a>,
+    cids: BTreeSet<u32>,
+}
+
+impl<'a> Idle<'a> {
+    fn new(machine: &'a Machine) -> Self {
+        Idle {
+            machine,
+            plain: crate::plain::Plain::new(machine),
+            cids: BTreeSet::new(),
+        }
+    }
+
+    /// A CPU goes idle, or is no longer.
+    fn change(&mut self, core: &mut Core, random: &mut Random) {
+        let cid = random.below(self.machine.nr_cids());
+        match self.cids.insert(cid) {
             true => _ = core.idle_enter(Cid(cid)),
             false => {
-                idle.remove(&cid);
+                self.cids.remove(&cid);
                 core.idle_exit(Cid(cid));
             }
         }
-        let (this, prev) = (
-            random.below(machine.nr_cids()),
-            random.below(machine.nr_cids()),
-        );
-        let free = |cid: u32| cid == this || idle.contains(&cid);
-        let quiet = |cid: u32| machine.cores[cid as usize].clone().all(free);
-        let here = plain.rather_here(this, prev) && quiet(this);
-        let expected = prev != this && quiet(prev) && !here;
-        if core.pair_apart(Cid(this), Cid(prev)) != expected {
+    }
+
+    fn around(&self, this: u32, prev: u32) -> Around {
+        let free = |cid: u32| cid == this || self.cids.contains(&cid);
+        let quiet = |cid: u32| self.machine.cores[cid as usize].clone().all(free);
+        Around {
+            quiet: prev != this && quiet(prev),
+            alone: quiet(this),
+            weaker: self.plain.rather_here(this, prev),
+        }
+    }
+}
+
+/// Where as many partners are left by one who has no choice otherwise.
+fn apart(random: &mut Random, idle: &mut Idle<'_>, core: &mut Core) -> Result<(), String> {
+    for step in 0..1000 {
+        idle.change(core, random);
+        let nr = idle.machine.nr_cids();
+        let (this, prev) = (random.below(nr), random.below(nr));
+        let expected = Plain::default().apart(&idle.around(this, prev));
+        if core.pair_apart(Cid(this), &mut Pair::default(), Cid(prev)) != expected {
             return Err(format!("step {step}: apart is not {expected}"));
         }
     }

@@ -36,7 +36,7 @@ struct Stream {
     queued: *mut u64,
     burst: [u64; 2],
     util: [u64; 2],
-    pair: [u64; 2],
+    pair: [u64; 8],
     allowed: [u64; usher_core::MAX_CIDS / 64],
     found: [u64; usher_core::MAX_CIDS / 64],
 }

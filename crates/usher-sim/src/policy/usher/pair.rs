@@ -40,8 +40,13 @@ impl Usher {
         host.charge(STORAGE_NS);
         let llc = self.at[by.index()].llc;
         let prev = self.at[self.cpus[request.prev.index()].index()].llc;
-        if !self.pairs[task.index()].answers(name(waker))
-            || self.call(host, 0, |core| core.pair_apart(cid, request.prev))
+        if !self.pairs[task.index()].answers(name(waker)) {
+            return None;
+        }
+        let apart = |core: &mut Core| core.pair_apart(cid, &mut asks, request.prev);
+        let apart = self.call(host, 0, apart);
+        self.pairs[waker.index()] = asks;
+        if apart
             || (request.hints.has(Hints::WAKE_HOLD) && prev != llc)
             || !self.at[by.index()].own.is_empty()
             || matches!(host.task(task).class(), Class::Batch { .. })
@@ -73,6 +78,10 @@ impl Usher {
                     true => Decided::Claimed(cpu),
                     false => Decided::Behind(cpu),
                 }
+            }
+            Gives::Behind => {
+                self.pair_woke(host);
+                Decided::Behind(by)
             }
         };
         self.tasks[task.index()].vtime = joins;
