@@ -89,6 +89,8 @@ costs! {
     /// `read` and `write` on a pipe or socket beyond that, without protocol and copy; half of it, the locks,
     /// once more after a sleep.
     syscall.rw_ns;
+    /// Each of these on a stream socket within the machine beyond that: its protocol.
+    syscall.unix_ns;
     /// `poll` beyond that, per channel.
     syscall.poll_ns;
     /// Locking or unlocking an uncontended mutex, in user space.

@@ -15,7 +15,7 @@ use crate::program::{Action, Outcome, TaskSpec};
 use crate::sched::WORK_SHIFT;
 use crate::state::{TimerEntry, TimerKind};
 use crate::task::{Left, Task, Todo, WaitsFor};
-use crate::world::World;
+use crate::world::{ChannelSpec, World};
 use crate::Simulation;
 
 /// Work of one `Compute` beyond this would overflow; some 19 hours.
@@ -51,13 +51,13 @@ impl Simulation {
                 bytes,
                 exact,
             } => {
-                let protocol = host.world.channels[channel.index()].spec.read_ns;
-                host.enter(host.machine.costs().n.rw_ns + protocol);
+                let spec = host.world.channels[channel.index()].spec;
+                host.enter_file(spec, spec.read_ns);
                 host.read(cpu, me, channel, bytes, exact);
             }
             Action::Write { channel, bytes } => {
-                let protocol = host.world.channels[channel.index()].spec.write_ns;
-                host.enter(host.machine.costs().n.rw_ns + protocol);
+                let spec = host.world.channels[channel.index()].spec;
+                host.enter_file(spec, spec.write_ns);
                 host.write(cpu, me, channel, bytes);
             }
             Action::Poll(channels) => {
@@ -192,6 +192,13 @@ impl Host {
     #[inline]
     pub(crate) fn enter(&mut self, beyond: Nanos) {
         self.charge(self.machine.costs().n.syscall_ns + beyond);
+    }
+
+    /// Charges a system call on a pipe or socket, with its protocol.
+    fn enter_file(&mut self, spec: ChannelSpec, protocol: Nanos) {
+        let n = &self.machine.costs().n;
+        let unix = if spec.unix { n.unix_ns } else { 0 };
+        self.enter(n.rw_ns + unix + protocol);
     }
 
     /// Charges an access to an object's line, which is made on first use.

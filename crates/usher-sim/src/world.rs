@@ -51,11 +51,13 @@ pub struct ChannelSpec {
     pub writers_wake_all: bool,
     /// Wakeups through it are synchronous (`WF_SYNC`).
     pub sync: bool,
-    /// Fixed cost of a write, as a socket's protocol processing, in ns, on top of the system call and the
+    /// Fixed cost of a write, as TCP's protocol processing, in ns, on top of the system call and the
     /// copy. Over loopback it includes the receiving side's, which runs on the sender's CPU.
     pub write_ns: u64,
     /// The same of a read.
     pub read_ns: u64,
+    /// Each read and write costs `syscall.unix_ns` more: a socket within the machine.
+    pub unix: bool,
     /// Reads and writes exclude each other, from taking a mutex to the end of the copy (pipes).
     pub exclusive: bool,
 }
@@ -70,6 +72,7 @@ impl ChannelSpec {
         sync: true,
         write_ns: 0,
         read_ns: 0,
+        unix: false,
         exclusive: true,
     };
 
@@ -82,8 +85,9 @@ impl ChannelSpec {
         writers_wake_permille: 250,
         writers_wake_all: true,
         sync: true,
-        write_ns: 300,
-        read_ns: 300,
+        write_ns: 0,
+        read_ns: 0,
+        unix: true,
         exclusive: false,
     };
 
@@ -96,6 +100,7 @@ impl ChannelSpec {
         sync: true,
         write_ns: 1_500,
         read_ns: 300,
+        unix: false,
         exclusive: false,
     };
 }

@@ -31,6 +31,7 @@ const SMALL: ChannelSpec = ChannelSpec {
     sync: false,
     write_ns: 0,
     read_ns: 0,
+    unix: false,
     exclusive: false,
 };
 
@@ -191,8 +192,7 @@ fn a_pipes_mutex_is_held_until_the_data_is_copied() {
         (500.0 + 2.0 * one_more, 500.0)
     );
     let free = ChannelSpec {
-        write_ns: 0,
-        read_ns: 0,
+        unix: false,
         ..ChannelSpec::UNIX_SOCKET
     };
     assert_eq!(through(free, 1), (100.0, 100.0));

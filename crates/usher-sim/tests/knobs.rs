@@ -160,7 +160,10 @@ fn objects(costs: Costs) -> Report {
     let mut world = World::new();
     let mutex = world.new_mutex(MutexKind::Barging);
     let (semaphore, futex) = (world.new_semaphore(1), world.new_futex(0));
-    let channel = world.new_channel(ChannelSpec::PIPE);
+    let channel = world.new_channel(ChannelSpec {
+        unix: true,
+        ..ChannelSpec::PIPE
+    });
     let mut i = 0;
     let program = move |_: &mut TaskCtx<'_>| {
         i += 1;
@@ -211,9 +214,8 @@ fn case(name: &str) -> Option<(Run, Metric)> {
         "ipi.ipi_remote_ns" => (|c| pair(deaf(c), [0, 8]), elapsed),
         "ipi.poll_wake_ns" => (|c| pair(c, [0, 2]), elapsed),
         "syscall.syscall_ns" | "syscall.rw_ns" => (|c| pair(c, [0, 0]), elapsed),
-        "syscall.futex_ns" | "syscall.poll_ns" | "syscall.mutex_ns" | "syscall.sem_ns" => {
-            (objects, elapsed)
-        }
+        "syscall.futex_ns" | "syscall.poll_ns" | "syscall.mutex_ns" | "syscall.sem_ns"
+        | "syscall.unix_ns" => (objects, elapsed),
         // The time asked for counts from the call: the cost shows in the kernel's share, not in elapsed time.
         "syscall.sleep_ns" => (sleeper, |r| r.metrics["kernel_share"]),
         "syscall.fork_ns" | "syscall.exit_ns" | "syscall.wait_ns" => (|c| forks(c, false), elapsed),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The maps under threads that use them at the same time. The CPU priority map: changes of level and searches, in the core's
+//! The maps under threads that use them at the same time, and for comparison two atomics by themselves. The CPU priority map: changes of level and searches, in the core's
 //! four granularities, the kernel's form and the proposal's. The idle map: claims and releases, in the same granularities and as
 //! plain masks.
 
@@ -170,6 +170,39 @@ impl IdleForm {
     }
 }
 
+/// Two atomics on a line, and nothing else.
+#[derive(Clone, Copy)]
+enum Bare {
+    /// The same line for all.
+    OneLine,
+    /// A line for each.
+    OwnLine,
+}
+
+impl Bare {
+    fn name(self) -> &'static str {
+        match self {
+            Bare::OneLine => "one",
+            Bare::OwnLine => "a line each",
+        }
+    }
+
+    /// A turn of threads: ns per two atomics.
+    fn turn(self, _: &Topology, starts: &[Cid], _: u32) -> f64 {
+        let lines: Vec<Lines> = starts.iter().map(|_| Lines::new(1)).collect();
+        let runs = (0..starts.len()).map(|i| {
+            let line = match self {
+                Bare::OneLine => &lines[0],
+                Bare::OwnLine => &lines[i],
+            };
+            let places = common::places(0, SHARD);
+            let run = move |n| line.two_in_turn(&places, n);
+            Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+        });
+        common::all(ROUNDS, runs.collect()).as_nanos() as f64 / ROUNDS as f64
+    }
+}
+
 /// Where the CPUs of a thread begin and how many it has: of so many threads, the one with this number.
 type Spread = fn(u32, u32) -> (u32, u32);
 
@@ -206,7 +239,7 @@ fn table<F: Copy, const N: usize>(
         .iter()
         .map(|(name, _)| format!("{name:>9} {:>5}", ""));
     let heads: Vec<String> = heads.collect();
-    println!("{:>7} {:<9} {}", "threads", "lines", heads.join(" "));
+    println!("{:>7} {:<11} {}", "threads", "lines", heads.join(" "));
     if threads.is_empty() {
         println!("{:>7} one CPU: nobody to share a line with", 1);
     }
@@ -227,14 +260,21 @@ fn table<F: Copy, const N: usize>(
                 .iter()
                 .map(|c| format!("{:>9.1} {:>5.2}", c[i], c[i] / c[0]));
             let cells: Vec<String> = cells.collect();
-            println!("{n:>7} {:<9} {}", name(form), cells.join(" "));
+            println!("{n:>7} {:<11} {}", name(form), cells.join(" "));
         }
     }
 }
 
-/// The CPU priority map, and the idle map.
+/// Bare atomics, the CPU priority map, and the idle map.
 pub fn print() {
     println!("\nthreads run on CPUs {}", common::pinned());
+    table(
+        "threads with two atomics in turn: ns for both",
+        [Bare::OneLine, Bare::OwnLine],
+        Bare::name,
+        &[("", OWN_SHARD)],
+        Bare::turn,
+    );
     table(
         "threads that change levels and search: ns per change and search",
         FORMS,

@@ -63,9 +63,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         }
         Format::Csv => write_csv(&mut out, &topo)?,
         Format::Machine => {
-            let from = match args.source.words("") {
-                words if words.is_empty() => "the running machine".to_string(),
-                words => words,
+            let from = match args.source.is_live() {
+                true => "the running machine".to_string(),
+                false => args.source.words(""),
             };
             let provenance = format!("written by `usher topo` from {from}");
             write!(out, "{}", machine::write(&topo, &provenance)?)?;

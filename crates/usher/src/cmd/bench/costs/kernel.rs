@@ -2,17 +2,23 @@
 //! What system calls, switches and wakeups cost. What cannot be timed alone is what a longer way takes more than its other parts.
 
 use std::io::{self, Error};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{low, on, time, TURNS};
 
+/// Bytes of a message: hackbench's.
+const MESSAGE: usize = 100;
 /// Passes of a byte to and fro in a turn.
 const PASSES: u32 = 200;
 /// Wakeups, births and deaths that are timed one by one.
 const SINGLES: u32 = 200;
+/// A task that was woken and has not run after so long never will.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a CPU is left alone before somebody wakes it: too short for a deep idle state, and long enough for any.
 const REST: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
@@ -22,6 +28,9 @@ pub struct Calls {
     pub syscall: f64,
     pub futex: f64,
     pub rw: f64,
+    pub unix: f64,
+    /// A write to a TCP connection over loopback, the receiving side's work included.
+    pub tcp_write: f64,
     pub poll: f64,
     pub sem: f64,
     pub sched: f64,
@@ -39,12 +48,17 @@ pub fn calls() -> io::Result<Calls> {
     let word = AtomicU32::new(0);
     let futex = beyond(time(|| futex_wake(&word)));
     let (read, write) = pipe()?;
-    let rw = beyond(
-        time(|| {
-            put(write.as_raw_fd());
-            get(read.as_raw_fd());
-        }) / 2.0,
-    );
+    let (written, found) = through(write.as_raw_fd(), read.as_raw_fd());
+    let rw = beyond((written + found) / 2.0);
+    let (left, right) = UnixStream::pair()?;
+    let (written, found) = through(left.as_raw_fd(), right.as_raw_fd());
+    let unix = (beyond((written + found) / 2.0) - rw).max(0.0);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    client.set_nodelay(true)?;
+    let (server, _) = listener.accept()?;
+    let (written, _) = through(client.as_raw_fd(), server.as_raw_fd());
+    let tcp_write = (beyond(written) - rw).max(0.0);
     let poll = {
         let one = |nr: libc::nfds_t| {
             let entry = libc::pollfd {
@@ -91,12 +105,36 @@ pub fn calls() -> io::Result<Calls> {
         syscall,
         futex,
         rw,
+        unix,
+        tcp_write,
         poll,
         sem,
         sched,
         sleep,
         schedule,
     })
+}
+
+/// A message into a file and out of it, each, many one after the other: nobody waits, and nothing is empty or full in between.
+fn through(into: RawFd, out_of: RawFd) -> (f64, f64) {
+    const IN_A_ROW: usize = 32;
+    let mut message = [0_u8; MESSAGE];
+    let turns = (0..20 * TURNS).map(|_| {
+        let start = Instant::now();
+        for _ in 0..IN_A_ROW {
+            // SAFETY: so many bytes are there.
+            unsafe { libc::write(into, message.as_ptr().cast(), MESSAGE) };
+        }
+        let between = Instant::now();
+        for _ in 0..IN_A_ROW {
+            // SAFETY: there is room for so many.
+            unsafe { libc::read(out_of, message.as_mut_ptr().cast(), MESSAGE) };
+        }
+        let each = |time: Duration| time.as_nanos() as f64 / IN_A_ROW as f64;
+        (each(between - start), each(between.elapsed()))
+    });
+    let (written, found) = turns.unzip();
+    (low(written), low(found))
 }
 
 /// Up and down of a semaphore that nobody waits for, each.
@@ -269,7 +307,7 @@ pub fn wakeup(from: usize, to: usize, sleeps: Sleeps) -> io::Result<Wakeup> {
             let patience = Instant::now();
             let woken = loop {
                 match woken_at.load(Ordering::Acquire) {
-                    0 if patience.elapsed() > Duration::from_secs(5) => {
+                    0 if patience.elapsed() > PATIENCE => {
                         return Err(Error::other("a task that was woken does not run"));
                     }
                     0 if sleeps == Sleeps::Here => thread::sleep(REST[0]),

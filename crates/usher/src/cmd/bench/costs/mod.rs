@@ -53,14 +53,18 @@ struct Number {
 
 /// What was measured so far.
 #[derive(Default)]
-struct Table(Vec<Number>);
+struct Table {
+    numbers: Vec<Number>,
+    /// A write to a TCP connection over loopback: a parameter of workloads, and no cost.
+    tcp_write_ns: u64,
+}
 
 impl Table {
     fn put(&mut self, name: &'static str, value: f64, how: impl Into<String>) {
         debug_assert!(CostNumbers::NAMES.contains(&name), "{name}");
         let value = value.max(0.0).round() as u64;
         let how = how.into();
-        self.0.push(Number { name, value, how });
+        self.numbers.push(Number { name, value, how });
     }
 
     /// The same in nanoseconds of something that takes at least one.
@@ -195,8 +199,14 @@ fn kernel_costs(
     table.put(
         "syscall.rw_ns",
         c.rw,
-        "a byte into a pipe and out of it, each, beyond the entry",
+        "100 bytes into a pipe and out of it, each, beyond the entry",
     );
+    table.put(
+        "syscall.unix_ns",
+        c.unix,
+        "the same with a Unix stream socket, beyond a pipe",
+    );
+    table.tcp_write_ns = c.tcp_write.round() as u64;
     table.put(
         "syscall.poll_ns",
         c.poll,
@@ -532,7 +542,7 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
     // In the order of the list of costs: what belongs together stands together.
     let mut put = BTreeSet::new();
     for name in CostNumbers::NAMES {
-        let Some(number) = table.0.iter().find(|number| number.name == *name) else {
+        let Some(number) = table.numbers.iter().find(|number| number.name == *name) else {
             continue;
         };
         let (of, key) = name.split_once('.').expect("a section and a name");
@@ -568,6 +578,11 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
         .filter(|name| !put.contains(name))
         .collect();
     let _ = writeln!(text, "\n# As in `{base}`: {}", rest.join(", "));
+    let _ = writeln!(
+        text,
+        "# For tbench, uperf and sysbench-oltp-rw here: --set protocol={}ns, the same with TCP over loopback.",
+        table.tcp_write_ns
+    );
     text
 }
 
@@ -613,4 +628,113 @@ fn time(mut each: impl FnMut()) -> f64 {
     }
     let turns = (0..TURNS).map(|_| turn(rounds).as_nanos() as f64 / f64::from(rounds));
     low(turns.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(shape: &str) -> Topology {
+        let raw = usher_topo::shape::parse(shape).expect("a shape");
+        Topology::build(&raw, 64).expect("legal")
+    }
+
+    // Goal: each distance that a machine has is measured between some pairs, spread over it. Method: machines with all and with one.
+    #[test]
+    fn pairs_of_each_distance() {
+        let topo = topology("2n2l2c2t");
+        let cpus: Vec<&CidInfo> = topo.cids().iter().collect();
+        let pairs = pairs(&cpus);
+        assert_eq!(pairs.keys().copied().collect::<Vec<_>>(), Apart::ALL);
+        assert!(
+            pairs.values().all(|of| (1..=PAIRS).contains(&of.len())),
+            "{pairs:?}"
+        );
+        assert_eq!(pairs[&Apart::Core][0], (0, 1));
+        assert!(
+            pairs[&Apart::Remote].iter().any(|&(a, _)| a > 0),
+            "{pairs:?}"
+        );
+        assert_eq!(
+            remote_distance(&topo, &pairs),
+            Some(topo.nodes()[0].distances[1])
+        );
+        let one = topology("1n1l1c1t");
+        assert!(super::pairs(&one.cids().iter().collect::<Vec<_>>()).is_empty());
+    }
+
+    // Goal: idle states are those that the kernel uses, in nanoseconds. Method: a directory with one that polls in a loop, one that
+    // watches memory, one that does not, one that is off, and one with a word where a number should be.
+    #[test]
+    fn idle_states_are_the_kernels() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let state = |nr: u32, name: &str, desc: &str, latency: &str, disable: &str| {
+            let dir = dir.path().join(format!("state{nr}"));
+            std::fs::create_dir(&dir).expect("new");
+            let files = [
+                ("name", name),
+                ("desc", desc),
+                ("latency", latency),
+                ("residency", "20"),
+                ("disable", disable),
+            ];
+            for (file, text) in files {
+                std::fs::write(dir.join(file), format!("{text}\n")).expect("written");
+            }
+        };
+        state(0, "POLL", "CPUIDLE CORE POLL IDLE", "0", "0");
+        state(1, "C1", "MWAIT 0x00", "2", "0");
+        state(2, "C2", "ACPI IOPORT 0x814", "18", "0");
+        state(3, "C3", "MWAIT 0x20", "100", "1");
+        let found = states(dir.path()).expect("sound");
+        let seen: Vec<_> = found
+            .iter()
+            .map(|s| (&*s.name, s.exit_ns, s.residency_ns, s.polling))
+            .collect();
+        assert_eq!(
+            seen,
+            [("C1", 2_000, 20_000, true), ("C2", 18_000, 20_000, false)]
+        );
+        state(4, "C4", "MWAIT 0x30", "soon", "0");
+        let error = states(dir.path()).expect_err("no number").to_string();
+        assert!(
+            error.contains("state4/latency") && error.contains("`soon`"),
+            "{error}"
+        );
+        assert!(states(Path::new("/nonexistent")).expect("none").is_empty());
+    }
+
+    // Goal: a CPU that halts has a second state only where waking it takes clearly longer after a while. Method: both.
+    #[test]
+    fn halts_after_a_while_are_told_apart() {
+        assert_eq!(halted(1_000.0, 1_400.0).len(), 1);
+        let states = halted(-3.0, 25_000.0);
+        let seen: Vec<_> = states.iter().map(|s| (s.wake_ns, s.residency_ns)).collect();
+        assert_eq!(seen, [(Some(0), 0), (Some(25_000), HOST_POLLS_NS)]);
+    }
+
+    // Goal: what is printed is a cost file that says what was measured and what was not. Method: two numbers and an idle state, read back.
+    #[test]
+    fn the_file_is_read_back() {
+        let mut table = Table::default();
+        table.put("line.line_llc_ns", 61.6, "by hand");
+        table.put_some("syscall.syscall_ns", 0.2, "by hand");
+        let text = file("zen3", &table, &halted(1_000.0, 1_000.0));
+        let costs = Costs::parse("here", &text).expect("a cost file");
+        let base = Costs::builtin("zen3").expect("built in");
+        assert_eq!((costs.n.line_llc_ns, costs.n.syscall_ns), (62, 1));
+        assert_eq!(
+            (costs.n.line_node_ns, costs.n.futex_ns),
+            (base.n.line_node_ns, base.n.futex_ns)
+        );
+        assert_eq!(costs.idle_states.len(), 1);
+        let rest = text
+            .lines()
+            .find(|line| line.starts_with("# As in `zen3`"))
+            .expect("the rest");
+        assert!(
+            rest.contains("line.line_node_ns") && !rest.contains("line.line_llc_ns"),
+            "{rest}"
+        );
+    }
 }

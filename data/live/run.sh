@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+# What docs/FIDELITY.md compares at real speed: programs under the scheduler of the machine at hand, which should be idle otherwise;
+# two minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset. Prints a line per run: the program and its arguments,
+# the CPUs that it might use, what came out, and context switches of the whole machine. In a directory beside this script:
+#   usher topo --format machine > machine.toml      (and in it: costs = "costs.toml")
+#   usher bench costs > costs.toml
+#   sh ../run.sh > programs.txt
+# Then: cargo run --release -p usher-sim --example live
+set -e
+switches() { awk '/^ctxt/ { print $2 }' /proc/stat; }
+last=$(($(nproc) - 1))
+all=0-$last
+hackbench_on() {
+	cpus=$1
+	shift
+	before=$(switches)
+	seconds=$(taskset -c "$cpus" hackbench "$@" | awk '/^Time/ { print $2 }')
+	echo "hackbench $* cpus=$cpus seconds=$seconds switches=$(($(switches) - before))"
+}
+tbench_on() {
+	server_cpus=$1 client_cpus=$2 cpus=$3 clients=$4
+	taskset -c "$server_cpus" tbench_srv >/dev/null 2>&1 &
+	server=$!
+	sleep 1
+	before=$(switches)
+	rate=$(taskset -c "$client_cpus" tbench -t 5 "$clients" localhost | awk '/^Throughput/ { print $2 }')
+	echo "tbench $clients cpus=$cpus mb_per_s=$rate switches=$(($(switches) - before))"
+	kill $server
+	wait $server 2>/dev/null || true
+}
+echo "# $(uname -sr), $(nproc) CPUs."
+for _ in 1 2 3 4 5; do
+	for groups in 1 2 4 8 16; do
+		for form in "" -T -p "-p -T"; do
+			# shellcheck disable=SC2086 # several words
+			hackbench_on "$all" $form -g $groups -l $((4000 / groups))
+		done
+	done
+done
+for _ in 1 2 3; do
+	for few in 0 0-1 0-3 0-7; do
+		[ "${few#*-}" -le "$last" ] || continue
+		for form in "" -p; do
+			# shellcheck disable=SC2086
+			hackbench_on $few $form -g 1 -l 1000
+		done
+	done
+done
+for clients in 1 2 4 8 16 32 64; do
+	tbench_on "$all" "$all" "$all" $clients
+done
+for _ in 1 2; do
+	tbench_on 0 0 0 1
+	[ "$last" = 0 ] || tbench_on 0 1 0,1 1
+done
