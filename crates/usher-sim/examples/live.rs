@@ -80,8 +80,8 @@ impl Place {
         let mut params = Params::new();
         let hackbench = words[0] == "hackbench";
         if hackbench {
-            params.set("groups", &after(&words, "-g")?.to_string());
-            params.set("loops", &(after(&words, "-l")? / ROUNDS).to_string());
+            params.set("groups", after(&words, "-g")?.to_string());
+            params.set("loops", (after(&words, "-l")? / ROUNDS).to_string());
             params.set("ipc", if has("-p") { "pipe" } else { "socket" });
             params.set("mode", if has("-T") { "thread" } else { "process" });
         } else {
