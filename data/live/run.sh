@@ -3,7 +3,7 @@
 # What docs/FIDELITY.md compares at real speed: programs under the scheduler of the machine at hand, which should be idle otherwise;
 # two minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset. Prints a line per run: the program and its arguments,
 # the CPUs that it might use, what came out, and context switches of the whole machine. In a directory beside this script:
-#   usher topo --format machine > machine.toml      (and in it: costs = "costs.toml")
+#   usher topo --format machine --costs costs.toml > machine.toml
 #   usher bench costs > costs.toml
 #   sh ../run.sh > programs.txt
 # Then: cargo run --release -p usher-sim --example live

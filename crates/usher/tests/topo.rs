@@ -236,3 +236,24 @@ fn completions_and_man_pages_are_generated() {
     let help = stdout(&["--help"]);
     assert!(help.contains("completions") && help.contains("  man "));
 }
+
+// Goal: a machine file can name its costs from the start. Method: a path and a name, read back; a name that there is not.
+#[test]
+fn a_machine_file_names_its_costs() {
+    let written = |costs| {
+        stdout(&[
+            "topo",
+            "--machine",
+            "2a15",
+            "--format",
+            "machine",
+            "--costs",
+            costs,
+        ])
+    };
+    assert!(written("mine.toml").contains("\ncosts = \"mine.toml\"\n"));
+    assert!(written("zen3").contains("\ncosts = \"zen3\"\n"));
+    let out = usher(&["topo", "--machine", "2a15", "--costs", "zen"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("did you mean `zen3`?"));
+}

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use usher_sim::costs::Costs;
 use usher_topo::{
     format_cpulist, machine, synthetic, sysfs, CidRange, Id as _, Node, Topology, MAX_SHARD_WIDTH,
 };
@@ -30,6 +31,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 
+    /// The cost table that a machine file names, for the simulator: a built-in one, or a path (with a `/` or the ending .toml), relative
+    /// to the machine file
+    #[arg(long, value_name = "NAME|FILE")]
+    costs: Option<String>,
+
     /// Also write the machine as a sysfs tree, DIR/sys/devices/system/..., which must not exist
     #[arg(long, value_name = "DIR")]
     save_sysfs: Option<PathBuf>,
@@ -50,7 +56,14 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
-    let topo = Topology::build(&args.source.source().read()?, args.shard_width)?;
+    let mut raw = args.source.source().read()?;
+    if let Some(costs) = &args.costs {
+        if !machine::is_path(costs) {
+            Costs::builtin(costs)?;
+        }
+        raw.costs = Some(costs.clone());
+    }
+    let topo = Topology::build(&raw, args.shard_width)?;
     if let Some(dir) = &args.save_sysfs {
         sysfs::write(&topo, dir)?;
     }

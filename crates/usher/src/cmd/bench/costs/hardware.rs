@@ -21,6 +21,8 @@ const COPIED: usize = 64 << 10;
 #[repr(align(128))]
 struct Alone<T>(T);
 
+const _: () = assert!(align_of::<Alone<u8>>() == LINE);
+
 /// Cycles per second in millions: additions of which each needs the one before take a cycle each.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub fn clock_mhz() -> Option<f64> {
@@ -207,7 +209,6 @@ pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
         Ok(low(reader.join().expect("a loop cannot panic")?))
     })
 }
-const _: () = assert!(align_of::<Alone<u8>>() == LINE);
 
 #[cfg(test)]
 mod tests {

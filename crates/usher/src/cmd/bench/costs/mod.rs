@@ -34,7 +34,7 @@ const HOST_POLLS_NS: u64 = 200_000;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples: usher bench costs > this-costs.toml\n          \
-                        usher topo --format machine > this.toml    (and in it: costs = \"this-costs.toml\")\n          \
+                        usher topo --format machine --costs this-costs.toml > this.toml\n          \
                         usher compare --machine ./this.toml --workload schbench"
 )]
 pub struct Args {
