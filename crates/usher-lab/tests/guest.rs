@@ -22,7 +22,7 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 11] = [
+const STEPS: [(&str, &str, bool); 12] = [
     ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
@@ -35,6 +35,7 @@ const STEPS: [(&str, &str, bool); 11] = [
     ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, false),
     ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
     ("pairs_part", PAIRS_PART, false),
+    ("partners_stay", PARTNERS_STAY, false),
     ("dump", DUMP, false),
     ("second_loader", SECOND_LOADER, false),
     ("killed_loader", KILLED_LOADER, false),
@@ -152,6 +153,17 @@ for turn in 1 2 3; do
     echo \"free: $cores cores\"
     kill $hogs
 done
+loader_lives";
+
+// One shell asks another for a line and waits for it, on a machine that is otherwise idle.
+const PARTNERS_STAY: &str = "
+mkfifo /tmp/ask /tmp/answer
+(while read line; do echo $line; done < /tmp/ask > /tmp/answer) & answers=$!
+exec 3> /tmp/ask 4< /tmp/answer
+n=0; while [ $n -lt 1000 ]; do echo $n >&3; read line <&4; n=$((n + 1)); done
+exec 3>&- 4<&-
+wait $answers
+echo \"the last answer: $line\"
 loader_lives";
 
 // What the kernel also writes when it ends a scheduler, but asked for: two hogs share CPU 5 and nothing else runs.
@@ -405,6 +417,22 @@ fn pairs_part(kernel: &str) {
     }
 }
 
+/// Goal: where it takes long to wake an idle CPU, as it does in an emulator, who asks gives way to its partner, though that one's own CPU
+/// idles. Catches: answers that are not timed, or timed from where the kernel does not start them.
+fn partners_stay(kernel: &str) {
+    let (step, context) = step(kernel, "partners_stay");
+    stayed(step, &context);
+    assert!(context.contains("the last answer: 999"), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        let gave_way = common::counted(step, "reasons", "partner");
+        assert!(
+            gave_way >= 700,
+            "only {gave_way} of 1000 gave way: {context}"
+        );
+    }
+}
+
 /// Goal: the kernel's dump shows what usher knows of a CPU. Catches: a dump that names another CPU's state or none, or that
 /// is drowned in the lines of CPUs which are merely idle.
 fn dump(kernel: &str) {
@@ -483,4 +511,4 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 pinned_kernel_threads pairs_part dump second_loader killed_loader kernel_scheduler_afterwards);
+                 pinned_kernel_threads pairs_part partners_stay dump second_loader killed_loader kernel_scheduler_afterwards);
