@@ -1,13 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
 # What docs/FIDELITY.md compares at real speed: programs under the scheduler of the machine at hand, which should be idle otherwise;
-# two minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset. Prints a line per run: the program and its arguments,
+# three minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset; TBENCH_CLIENT names tbench's file of operations, if
+# it is not where Debian has it. Prints a line per run: the program and its arguments,
 # the CPUs that it might use, what came out, and context switches of the whole machine. In a directory beside this script:
 #   usher topo --format machine --costs costs.toml > machine.toml
 #   usher bench costs > costs.toml
 #   sh ../run.sh > programs.txt
 # Then: cargo run --release -p usher-sim --example live
 set -e
+client=${TBENCH_CLIENT:-/usr/share/dbench/client.txt}
+[ -r "$client" ] || { echo "run.sh: $client cannot be read; TBENCH_CLIENT says where tbench's client.txt is" >&2; exit 3; }
 switches() { awk '/^ctxt/ { print $2 }' /proc/stat; }
 last=$(($(nproc) - 1))
 all=0-$last
@@ -16,6 +19,7 @@ hackbench_on() {
 	shift
 	before=$(switches)
 	seconds=$(taskset -c "$cpus" hackbench "$@" | awk '/^Time/ { print $2 }')
+	[ -n "$seconds" ] || { echo "run.sh: hackbench $* says no time" >&2; exit 1; }
 	echo "hackbench $* cpus=$cpus seconds=$seconds switches=$(($(switches) - before))"
 }
 tbench_on() {
@@ -24,7 +28,8 @@ tbench_on() {
 	server=$!
 	sleep 1
 	before=$(switches)
-	rate=$(taskset -c "$client_cpus" tbench -t 5 "$clients" localhost | awk '/^Throughput/ { print $2 }')
+	rate=$(taskset -c "$client_cpus" tbench -c "$client" -t 5 "$clients" localhost | awk '/^Throughput/ { print $2 }')
+	[ -n "$rate" ] || { echo "run.sh: tbench $clients says no throughput" >&2; exit 1; }
 	echo "tbench $clients cpus=$cpus mb_per_s=$rate switches=$(($(switches) - before))"
 	kill $server
 	wait $server 2>/dev/null || true
