@@ -29,7 +29,8 @@
 #define USHER_PAIR_SURE 4    /* turns in a row that ended so, from which on a task gives way */
 #define USHER_PAIR_WATCH 16  /* of so many times it gives way all but once */
 #define USHER_PAIR_SHORT 8   /* a turn that counts lasts at most this part of a slice, */
-#define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it */
+#define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it, */
+#define USHER_PAIR_SENT 128  /* ... and this part of a slice: a hypervisor may take that long to send an interrupt */
 #define USHER_PAIR_AHEAD 1   /* slices by which either may be ahead of who waits, and they go on */
 #define USHER_PAIR_SOONER 8  /* answers that come sooner by this part are worth staying beside each other for */
 #define USHER_PAIR_TRIAL 4   /* times in a row that the other way is tried: of which the first does not count, */
@@ -211,7 +212,8 @@ USHER_FN void usher_pair_sleeps(struct usher USHER_MEM *u, u32 self, struct ushe
 
 	if (after < 0)
 		after = 0;
-	if (me->asked > 1 || before + after > (s64)(u->slice_ns / USHER_PAIR_SHORT) || after > USHER_PAIR_AFTER * before)
+	if (me->asked > 1 || before + after > (s64)(u->slice_ns / USHER_PAIR_SHORT) ||
+	    after > USHER_PAIR_AFTER * before + (s64)(u->slice_ns / USHER_PAIR_SENT))
 		asks->sure = 0;
 	else if (asks->sure < USHER_PAIR_SURE)
 		asks->sure++;

@@ -113,7 +113,7 @@ impl Plain {
             [asked_ns] => {
                 let before = asked_ns - self.began_ns;
                 let after = (now_ns - asked_ns).saturating_sub(2 * self.wake_ns);
-                before + after <= slice_ns / 8 && after <= 2 * before
+                before + after <= slice_ns / 8 && after <= 2 * before + slice_ns / 128
             }
             _ => false,
         };
