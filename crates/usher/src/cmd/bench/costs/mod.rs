@@ -15,7 +15,7 @@ use usher_topo::{CidInfo, Source, Topology};
 
 use super::{environment, measure};
 use crate::exit::{Code, Failure};
-use kernel::Sleeps;
+use kernel::{Calls, Lives, Sleeps};
 
 /// Turns of a measurement; of its figures the one that a tenth of them undercut counts.
 const TURNS: usize = 51;
@@ -166,8 +166,13 @@ fn measure_all(
     let cpu = first.cpu.0 as usize;
     let mut table = Table::default();
     let measure = || -> io::Result<Vec<Idle>> {
+        on(cpu)?;
         // Births before memory is taken: a fork copies page tables.
-        let idle = kernel_costs(&mut table, cpu, pairs, base)?;
+        let (process, thread) = (kernel::process(cpu)?, kernel::thread(cpu)?);
+        let parts = call_costs(&mut table, cpu)?;
+        life_costs(&mut table, process, thread, &parts);
+        let idle = wakeup_costs(&mut table, cpu, pairs, base, &parts)?;
+        on(cpu)?;
         hardware_costs(&mut table, cpu, topo, pairs)?;
         Ok(idle)
     };
@@ -180,15 +185,16 @@ fn measure_all(
     Ok((table, idle))
 }
 
-fn kernel_costs(
-    table: &mut Table,
-    cpu: usize,
-    pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
-    base: &Costs,
-) -> io::Result<Vec<Idle>> {
-    on(cpu)?;
-    let process = kernel::process(cpu)?;
-    let thread = kernel::thread(cpu)?;
+/// What longer ways consist of, nanoseconds each.
+struct Parts {
+    calls: Calls,
+    wake: f64,
+    threads: f64,
+    processes: f64,
+}
+
+/// System calls, a wakeup on the same CPU, and switches.
+fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
     let c = kernel::calls()?;
     table.put_some("syscall.syscall_ns", c.syscall, "getppid(2)");
     table.put(
@@ -246,7 +252,22 @@ fn kernel_costs(
     let how = "a byte to and fro between two on one CPU, less calls, wakeup and schedule";
     table.put("switch.switch_thread_ns", threads, how);
     table.put("switch.switch_ns", processes, how);
+    Ok(Parts {
+        calls: c,
+        wake,
+        threads,
+        processes,
+    })
+}
 
+/// Births and deaths of processes and of threads.
+fn life_costs(table: &mut Table, process: Lives, thread: (f64, f64), parts: &Parts) {
+    let Parts {
+        calls: c,
+        wake,
+        threads,
+        processes,
+    } = parts;
     let how = "of a process that ends at once";
     let waiting = (process.reaping - c.syscall).max(0.0);
     table.put(
@@ -278,7 +299,16 @@ fn kernel_costs(
         exit,
         "until who waits for a thread that ends at once goes on, less call, switches and wakeup",
     );
+}
 
+/// Wakeups of other CPUs by distance, and the idle states that these come out of.
+fn wakeup_costs(
+    table: &mut Table,
+    cpu: usize,
+    pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
+    base: &Costs,
+    parts: &Parts,
+) -> io::Result<Vec<Idle>> {
     let here = kernel::wakeup(cpu, cpu, Sleeps::Here)?;
     let handle = base.n.ipi_handle_ns as f64;
     let mut halts = None;
@@ -292,7 +322,7 @@ fn kernel_costs(
             continue;
         };
         let busy = kernel::wakeup(from, to, Sleeps::Busy)?;
-        let way = busy.until - busy.call - c.schedule - threads - handle;
+        let way = busy.until - busy.call - parts.calls.schedule - parts.threads - handle;
         table.put_some(name, way, format!("a wakeup between {}, of a CPU busy with the idle class, less call, switch and what the base says of the handler", apart.text()));
         if halts.is_none() {
             let sent = busy.call - here.call;
@@ -346,7 +376,7 @@ fn states(dir: &Path) -> io::Result<Vec<Idle>> {
             wake_ns: None,
             residency_ns: ns("residency")?,
             polling: desc.contains("MWAIT"),
-            source: format!("{} ({desc})", dir.display()),
+            source: format!("{} ({})", dir.display(), desc.replace(['"', '\\'], "'")),
             name,
         });
     }
@@ -384,7 +414,6 @@ fn hardware_costs(
     topo: &Topology,
     pairs: &BTreeMap<Apart, Vec<(usize, usize)>>,
 ) -> io::Result<()> {
-    on(cpu)?;
     if let Some(mhz) = hardware::clock_mhz() {
         table.put(
             "cpu.clock_mhz",
