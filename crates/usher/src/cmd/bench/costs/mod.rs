@@ -385,10 +385,11 @@ fn states(dir: &Path) -> io::Result<Vec<Idle>> {
 
 /// Without a driver: a CPU halts, and in a virtual machine its host may take it away after a while.
 fn halted(shallow: f64, deep: f64) -> Vec<Idle> {
+    let (shallow, deep) = (shallow.max(0.0), deep.max(0.0));
     let state = |name: &str, wake: f64, residency_ns: u64, source: String| Idle {
         name: name.into(),
-        exit_ns: wake.max(0.0).round() as u64,
-        wake_ns: Some(wake.max(0.0).round() as u64),
+        exit_ns: wake.round() as u64,
+        wake_ns: Some(wake.round() as u64),
         residency_ns,
         polling: false,
         source,
@@ -737,6 +738,7 @@ mod tests {
     #[test]
     fn halts_after_a_while_are_told_apart() {
         assert_eq!(halted(1_000.0, 1_400.0).len(), 1);
+        assert_eq!(halted(-9.0, -8.0).len(), 1);
         let states = halted(-3.0, 25_000.0);
         let seen: Vec<_> = states.iter().map(|s| (s.wake_ns, s.residency_ns)).collect();
         assert_eq!(seen, [(Some(0), 0), (Some(25_000), HOST_POLLS_NS)]);
