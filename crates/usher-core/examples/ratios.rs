@@ -12,17 +12,17 @@
 #[path = "../benches/common/mod.rs"]
 mod common;
 #[path = "../benches/common/contended.rs"]
-mod contended_levels;
+mod contended;
 #[path = "../benches/common/levels.rs"]
 mod levels;
 #[path = "../benches/common/steps.rs"]
 mod steps;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use usher_core::bench::{Lines, Loop};
-use usher_core::{Granularity, Hints, Reason, Request, Wake};
+use usher_core::{Hints, Reason, Request, Wake};
 use usher_topo::Cid;
 
 use common::{low, Stage, LOADS, MACHINES};
@@ -301,52 +301,6 @@ fn ticks() {
     }
 }
 
-/// Two threads at once, in one LLC or in two nodes. The loops take turns here, too, but a turn is longer, since
-/// threads have to start.
-fn contended() {
-    const ROUNDS: u64 = 200_000;
-    const TURNS: usize = 25;
-    println!(
-        "\ntwo threads at once, claim + release of each, by what shares a line; of two bare atomics that \
-         both threads do on one line\n{:<10} {:>9} {:>9} {:>11} {:>11}",
-        "line per", "same LLC", "ns", "other node", "ns"
-    );
-    let word = Lines::new(1);
-    let places = [common::places(0, 16), common::places(64, 16)];
-    for granularity in [Granularity::Global, Granularity::Node, Granularity::Shard] {
-        let mut figures = Vec::new();
-        for other in [0, 1] {
-            let mut core = common::core_for_two(granularity);
-            let [mut a, mut b] = Loop::split(&mut core, [Cid(1), Cid(65)]);
-            let turns: Vec<(f64, f64)> = (0..TURNS)
-                .map(|_| {
-                    let mut first = |n| word.two_atomics(&places[0], n);
-                    let mut second = |n| word.two_atomics(&places[1], n);
-                    let unit = common::both(ROUNDS, [&mut first, &mut second]);
-                    let mut first = |n| a.idle_map(&places[0], n);
-                    let mut second = |n| b.idle_map(&places[other], n);
-                    let time = common::both(ROUNDS, [&mut first, &mut second]);
-                    let ns = |time: Duration| time.as_nanos() as f64 / ROUNDS as f64;
-                    (ns(unit), ns(time))
-                })
-                .collect();
-            let [unit, time] = [
-                low(turns.iter().map(|t| t.0)),
-                low(turns.iter().map(|t| t.1)),
-            ];
-            figures.extend([time / unit, time]);
-        }
-        println!(
-            "{:<10} {:>9.2} {:>9.1} {:>11.2} {:>11.1}",
-            granularity.as_str(),
-            figures[0],
-            figures[1],
-            figures[2],
-            figures[3]
-        );
-    }
-}
-
 fn main() {
     let mut targets = Vec::new();
     claim_release(&mut targets);
@@ -354,9 +308,8 @@ fn main() {
     hints(&mut targets);
     capacity(&mut targets);
     ticks();
-    contended();
     levels::alone(&mut targets);
-    contended_levels::print();
+    contended::print();
     println!("\n{:<52} {:>6} {:>7}", "target", "worst", "at most");
     let (mut met, mut all) = (0, 0);
     for Target { what, worst, limit } in &targets {

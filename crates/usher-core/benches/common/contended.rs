@@ -3,8 +3,6 @@
 //! four granularities, the kernel's form and the proposal's. The idle map: claims and releases, in the same granularities and as
 //! plain masks.
 
-use std::time::Duration;
-
 use usher_core::bench::Lines;
 use usher_core::{CidSet, ComplementMasks, Granularity, Tables};
 use usher_topo::{Cid, Topology};
@@ -56,27 +54,31 @@ impl Form {
 
     /// A turn of threads whose CPUs begin at these, `width` each: ns per change and search.
     fn turn(self, topo: &Topology, starts: &[Cid], width: u32) -> f64 {
-        let time = match self {
+        match self {
             Form::Core(granularity) => core_turn(topo, granularity, starts, width),
             Form::Kernel => masks_turn(topo, false, starts, width),
             Form::Proposal => masks_turn(topo, true, starts, width),
-        };
-        time.as_nanos() as f64 / ROUNDS as f64
+        }
     }
 }
 
-fn core_turn(topo: &Topology, granularity: Granularity, starts: &[Cid], width: u32) -> Duration {
+/// Threads that do these rounds at the same time: ns per round.
+fn together<R: FnMut(u64) -> u64 + Send>(runs: impl Iterator<Item = R>) -> f64 {
+    let runs = runs.map(|run| Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send + '_>);
+    common::all(ROUNDS, runs.collect()).as_nanos() as f64 / ROUNDS as f64
+}
+
+fn core_turn(topo: &Topology, granularity: Granularity, starts: &[Cid], width: u32) -> f64 {
     let mut core = common::core_with_levels(topo, granularity, Victim::None);
     let loops = usher_core::bench::Loop::split_all(&mut core, starts);
     let runs = loops.into_iter().zip(starts).map(|(mut one, start)| {
         let places = common::places(start.0, width);
-        let run = move |n| one.set_and_find(&places, common::levels(), n);
-        Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+        move |n| one.set_and_find(&places, common::levels(), n)
     });
-    common::all(ROUNDS, runs.collect())
+    together(runs)
 }
 
-fn masks_turn(topo: &Topology, per_node: bool, starts: &[Cid], width: u32) -> Duration {
+fn masks_turn(topo: &Topology, per_node: bool, starts: &[Cid], width: u32) -> f64 {
     let tables = Tables::from(topo);
     let all: CidSet = (0..topo.nr_cids() as u32).map(Cid).collect();
     let mut masks = match per_node {
@@ -89,10 +91,9 @@ fn masks_turn(topo: &Topology, per_node: bool, starts: &[Cid], width: u32) -> Du
     let loops = masks.split_all(starts);
     let runs = loops.into_iter().zip(starts).map(|(mut one, start)| {
         let places = common::places(start.0, width);
-        let run = move |n| one.set_and_find(&places, all, common::levels(), n);
-        Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+        move |n| one.set_and_find(&places, all, common::levels(), n)
     });
-    common::all(ROUNDS, runs.collect())
+    together(runs)
 }
 
 /// Who shares a line of the idle map.
@@ -132,7 +133,7 @@ impl IdleForm {
             IdleForm::NodeMasks => cid / NODE * LINE_BITS + cid % NODE,
             _ => cid,
         };
-        let time = match self {
+        match self {
             IdleForm::Core(granularity) => {
                 let mut core = common::core(topo, granularity);
                 for cid in idle() {
@@ -141,10 +142,9 @@ impl IdleForm {
                 let loops = usher_core::bench::Loop::split_all(&mut core, starts);
                 let runs = loops.into_iter().zip(starts).map(|(mut one, start)| {
                     let places = common::places(start.0, width);
-                    let run = move |n| one.idle_map(&places, n);
-                    Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+                    move |n| one.idle_map(&places, n)
                 });
-                common::all(ROUNDS, runs.collect())
+                together(runs)
             }
             IdleForm::Mask | IdleForm::NodeMasks => {
                 let words = bit(topo.nr_cids() as u32 - 1) as usize / 64 + 1;
@@ -160,13 +160,11 @@ impl IdleForm {
                 let lines = &lines;
                 let runs = starts.iter().map(|start| {
                     let places = common::places(bit(start.0), width);
-                    let run = move |n| lines.masks(span, &places, n);
-                    Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+                    move |n| lines.masks(span, &places, n)
                 });
-                common::all(ROUNDS, runs.collect())
+                together(runs)
             }
-        };
-        time.as_nanos() as f64 / ROUNDS as f64
+        }
     }
 }
 
@@ -196,10 +194,9 @@ impl Bare {
                 Bare::OwnLine => &lines[i],
             };
             let places = common::places(0, SHARD);
-            let run = move |n| line.two_in_turn(&places, n);
-            Box::new(run) as Box<dyn FnMut(u64) -> u64 + Send>
+            move |n| line.two_in_turn(&places, n)
         });
-        common::all(ROUNDS, runs.collect()).as_nanos() as f64 / ROUNDS as f64
+        together(runs)
     }
 }
 

@@ -312,9 +312,8 @@ fn in_published_unit(ours: &str, theirs: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use std::collections::BTreeSet;
+    use std::path::Path;
 
     use usher_lab::cache::Cache;
 

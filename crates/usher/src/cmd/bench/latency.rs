@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::reckon::{median, sorted};
 use super::{environment, measure, Format};
 use crate::exit::{Code, Failure};
 
@@ -141,17 +142,6 @@ impl Round {
     fn loss_percent(&self) -> f64 {
         100.0 * (1.0 - self.beside / self.alone)
     }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted
-}
-
-/// Of sorted values, as many as there are rounds.
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
 }
 
 /// What was measured; of each wakeup of the periodic task, nanoseconds.

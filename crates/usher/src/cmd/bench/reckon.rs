@@ -6,6 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+/// The same values, least first.
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The middle one of sorted values; the greater of the two in the middle.
+pub fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
 /// A task was seen on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sighting {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::reckon::{median, sorted};
 use super::{low, on, time, TURNS};
 
 /// Bytes of a message: hackbench's.
@@ -319,7 +320,8 @@ pub fn wakeup(from: usize, to: usize, sleeps: Sleeps) -> io::Result<Wakeup> {
         }
         Ok(Wakeup {
             call: low(calls),
-            until: middle(until),
+            // What a wakeup takes is not the least that it ever took.
+            until: median(&sorted(until)),
         })
     };
     let spin = || -> io::Result<()> {
@@ -407,12 +409,6 @@ pub fn thread(cpu: usize) -> io::Result<(f64, f64)> {
     });
     let (births, deaths): (Vec<f64>, Vec<f64>) = lives.unzip();
     Ok((low(births), low(deaths)))
-}
-
-/// The median: what a wakeup takes is not the least that it ever took.
-fn middle(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of[of.len() / 2]
 }
 
 /// Runs something in a child, which then ends without anything else that this process would do at its end.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_topo::{CidInfo, Source, Topology};
 
+use super::reckon::{median, sorted};
 use super::{environment, measure};
 use crate::exit::{Code, Failure};
 use kernel::{Calls, Lives, Sleeps};
@@ -43,18 +44,11 @@ pub struct Args {
     base: String,
 }
 
-/// A cost that was measured.
-struct Number {
-    /// `section.name`.
-    name: &'static str,
-    value: u64,
-    how: String,
-}
-
 /// What was measured so far.
 #[derive(Default)]
 struct Table {
-    numbers: Vec<Number>,
+    /// By `section.name`: the value, and how it was measured.
+    numbers: BTreeMap<&'static str, (u64, String)>,
     /// A write to a TCP connection over loopback: a parameter of workloads, and no cost.
     tcp_write_ns: u64,
 }
@@ -63,8 +57,7 @@ impl Table {
     fn put(&mut self, name: &'static str, value: f64, how: impl Into<String>) {
         debug_assert!(CostNumbers::NAMES.contains(&name), "{name}");
         let value = value.max(0.0).round() as u64;
-        let how = how.into();
-        self.numbers.push(Number { name, value, how });
+        self.numbers.insert(name, (value, how.into()));
     }
 
     /// The same in nanoseconds of something that takes at least one.
@@ -450,14 +443,11 @@ fn hardware_costs(
             continue;
         };
         let each = |one: fn(usize, usize) -> io::Result<f64>| -> io::Result<(f64, String)> {
-            let mut each = pairs
-                .iter()
-                .map(|&(a, b)| one(a, b))
-                .collect::<io::Result<Vec<f64>>>()?;
-            each.sort_by(f64::total_cmp);
+            let each: io::Result<Vec<f64>> = pairs.iter().map(|&(a, b)| one(a, b)).collect();
+            let each = sorted(each?);
             let (least, most) = (each[0], each[each.len() - 1]);
             Ok((
-                each[each.len() / 2],
+                median(&each),
                 format!(
                     "between {}: the median of {}, {least:.0} to {most:.0}",
                     apart.text(),
@@ -570,9 +560,8 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
     );
     let mut section = "";
     // In the order of the list of costs: what belongs together stands together.
-    let mut put = BTreeSet::new();
     for name in CostNumbers::NAMES {
-        let Some(number) = table.numbers.iter().find(|number| number.name == *name) else {
+        let Some((value, how)) = table.numbers.get(name) else {
             continue;
         };
         let (of, key) = name.split_once('.').expect("a section and a name");
@@ -582,10 +571,8 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
         }
         let _ = writeln!(
             text,
-            "{key} = {{ value = {}, source = \"measured: {}\" }}",
-            number.value, number.how
+            "{key} = {{ value = {value}, source = \"measured: {how}\" }}"
         );
-        put.insert(*name);
     }
     for state in idle {
         let _ = write!(
@@ -605,7 +592,7 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
     let rest: Vec<&str> = CostNumbers::NAMES
         .iter()
         .copied()
-        .filter(|name| !put.contains(name))
+        .filter(|name| !table.numbers.contains_key(name))
         .collect();
     let _ = writeln!(text, "\n# As in `{base}`: {}", rest.join(", "));
     let _ = writeln!(
@@ -637,8 +624,8 @@ fn on(cpu: usize) -> io::Result<()> {
 }
 
 /// The figure that a tenth of them undercut: what else runs on the machine only adds.
-fn low(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
+fn low(of: Vec<f64>) -> f64 {
+    let of = sorted(of);
     of[of.len() / 10]
 }
 
