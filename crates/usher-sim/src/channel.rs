@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Pipes and sockets: reading, writing, polling.
 //!
-//! A socket's line is touched once by each read and write, and the data comes from where it was written.
+//! A socket's line is touched once by each read and write, and the data comes from where it was written. Within the machine
+//! (`ChannelSpec::unix`) three more go to and fro with a message: its header, the message itself, and the sender's count of
+//! memory in use, which the writer raises and the reader lowers (`sk_wmem_alloc`). What TCP goes through is in its protocol's cost.
 //!
 //! A pipe has a mutex, which is held while the data is copied (`pipe_read` and `pipe_write` in fs/pipe.c of
 //! 5.5 and later). Under it come the descriptor of a page and the message itself, whose lines lie with who
@@ -28,10 +30,12 @@ const HANDED_ON: Nanos = 3;
 /// A message's lines that are waited for; what follows is fetched ahead.
 const FIRST_LINES: usize = 2;
 
-/// What the holder of a pipe's mutex goes through.
+/// What goes to and fro with a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PipeLines {
-    indices: LineId,
+pub(crate) struct MessageLines {
+    /// A pipe's indices, or how much memory a socket's messages take.
+    count: LineId,
+    /// Of a page, or the header of a socket's message.
     descriptor: LineId,
     data: [LineId; FIRST_LINES],
 }
@@ -52,7 +56,7 @@ impl Host {
                 / u128::from(state.bytes)) as u64;
             state.bytes -= taken;
             let emptied = state.bytes == 0;
-            self.pass_page(channel, Access::Read, taken, emptied);
+            self.pass_message(channel, Access::Read, taken, emptied);
             self.copy(cpu, taken, from);
         }
         self.let_go(channel, held);
@@ -98,7 +102,7 @@ impl Host {
             state.bytes += piece;
             state.used += piece + overhead;
             state.last_writer = Some(cpu);
-            self.pass_page(channel, Access::Write, piece, was_empty);
+            self.pass_message(channel, Access::Write, piece, was_empty);
             self.copy(cpu, piece, None);
         }
         self.let_go(channel, held);
@@ -146,25 +150,25 @@ impl Host {
         }
     }
 
-    /// Goes through the lines of a pipe that a message does; `edge`: a page begins or ends with it.
-    fn pass_page(&mut self, channel: Channel, access: Access, bytes: u64, edge: bool) {
+    /// Goes through the lines of a message; `edge`: a page of a pipe begins or ends with it.
+    fn pass_message(&mut self, channel: Channel, access: Access, bytes: u64, edge: bool) {
         let state = &mut self.world.channels[channel.index()];
-        if !state.spec.exclusive {
-            return;
-        }
+        let counting = match (state.spec.unix, state.spec.exclusive, edge) {
+            (true, ..) => Access::Rmw,
+            (false, true, true) => Access::Write,
+            (false, true, false) => Access::Read,
+            (false, false, _) => return,
+        };
         let (lines, class) = (&mut self.lines, self.object_class);
-        let pipe = *state.pipe.get_or_insert_with(|| PipeLines {
-            indices: lines.add(class, None),
+        let message = *state.message.get_or_insert_with(|| MessageLines {
+            count: lines.add(class, None),
             descriptor: lines.add(class, None),
             data: std::array::from_fn(|_| lines.add(class, None)),
         });
-        self.access(
-            pipe.indices,
-            if edge { Access::Write } else { Access::Read },
-        );
-        self.access(pipe.descriptor, Access::Write);
+        self.access(message.count, counting);
+        self.access(message.descriptor, Access::Write);
         let lines = bytes.div_ceil(64).min(FIRST_LINES as u64) as usize;
-        for line in &pipe.data[..lines] {
+        for line in &message.data[..lines] {
             self.access(*line, access);
         }
     }

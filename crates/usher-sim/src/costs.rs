@@ -213,14 +213,20 @@ pub struct Costs {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`{ value = NUMBER, source = \"where from\" }`"
+)]
 struct RawValue {
     value: u64,
     source: String,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "`{ value = [NUMBER, ...], source = \"where from\" }`"
+)]
 struct RawShares {
     value: Vec<u32>,
     source: String,

@@ -277,10 +277,10 @@ impl Simulation {
     pub(crate) fn on_exit(&mut self, task: TaskId) {
         match self.stop {
             Stop::FirstExit if task == TaskId(0) => self.ended = true,
-            Stop::AllExit | Stop::FirstExit | Stop::At(_) => {
-                let over = self.host.live == 0 && self.roots_left == 0;
-                self.ended |= over && !matches!(self.stop, Stop::At(_));
+            Stop::AllExit | Stop::FirstExit => {
+                self.ended |= self.host.live == 0 && self.roots_left == 0;
             }
+            Stop::At(_) | Stop::Measured => {}
         }
     }
 
@@ -308,7 +308,7 @@ impl Simulation {
     fn fail_limit(&mut self) {
         let origin = format!("workload {}", self.workload);
         let what = format!(
-            "not over after {} of simulated time; make it smaller, or raise the limit",
+            "not over after {} of simulated time, the most that is run; make it smaller, by `runtime`, `loops` or the like",
             crate::params::format_duration(self.limit)
         );
         self.fail(SimError::Input { origin, what });

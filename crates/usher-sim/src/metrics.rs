@@ -100,6 +100,15 @@ impl WorkloadMetrics {
     }
 }
 
+/// The quantiles of latencies that are reported, by the ends of their names.
+pub(crate) const QUANTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p999", 0.999),
+];
+
 /// Adds a histogram's usual numbers to a table. An empty histogram adds only its count.
 pub(crate) fn report_latency(name: &str, h: &Latency, into: &mut BTreeMap<String, f64>) {
     into.insert(format!("{name}_count"), h.len() as f64);
@@ -108,7 +117,7 @@ pub(crate) fn report_latency(name: &str, h: &Latency, into: &mut BTreeMap<String
     }
     into.insert(format!("{name}_ns_mean"), h.mean());
     into.insert(format!("{name}_ns_max"), h.max() as f64);
-    for (label, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+    for (label, quantile) in QUANTILES {
         into.insert(
             format!("{name}_ns_{label}"),
             h.value_at_quantile(quantile) as f64,

@@ -397,6 +397,13 @@ impl TaskCtx<'_> {
         self.world.metrics.count(counter, operations);
     }
 
+    /// Measures for a while, after some warmup from now on: all metrics start again from zero then, and where the workload stops
+    /// at [`crate::workload::Stop::Measured`] the run ends with it. For programs that start together once all are ready.
+    pub fn measure(&mut self, warmup: Nanos, runtime: Nanos) {
+        let from = self.now + warmup;
+        self.world.measured = Some((from, from + runtime));
+    }
+
     /// Sets a result that is one number, such as an elapsed time.
     pub fn set_value(&mut self, value: ValueId, to: u64) {
         self.world.metrics.set_value(value, to);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::coherence::ClassStats;
 use crate::costs::Costs;
 use crate::machine::Distance;
-use crate::metrics::{report_latency, Latency};
+use crate::metrics::{report_latency, Latency, QUANTILES};
 use crate::program::Hint;
 use crate::state::NEVER;
 use crate::stats::WordStats;
@@ -207,7 +207,10 @@ impl Report {
                     (word.name.clone(), report)
                 })
                 .collect(),
-            limits: limits(&sim),
+            limits: limits(&sim)
+                .into_iter()
+                .chain(few_values(&sim, &latencies))
+                .collect(),
             log_hash: format!("{:016x}", sim.hash.finish()),
             partial,
             latencies,
@@ -239,6 +242,25 @@ fn limits(sim: &Simulation) -> Vec<String> {
         .chain(unheeded)
         .chain([assumed])
         .collect()
+}
+
+/// Values that a quantile should have beyond it, lest it hangs on one of them.
+const BEYOND: f64 = 10.0;
+
+/// Which of the metrics to look at first are quantiles of few values.
+fn few_values(sim: &Simulation, latencies: &BTreeMap<String, Latency>) -> Vec<String> {
+    let headline = &sim.headline;
+    let metrics = [Some(&headline.metric), headline.tail.as_ref()];
+    let few = |metric: &String| {
+        let (stem, label) = metric.rsplit_once("_ns_")?;
+        let (_, quantile) = QUANTILES.iter().find(|(name, _)| *name == label)?;
+        let enough = (BEYOND / (1.0 - quantile)).round();
+        let few = latencies.get(stem)?.len() < enough as u64;
+        few.then(|| {
+            format!("`{metric}` is of fewer than {enough} values (`{stem}_count`) and hangs on a few of them; a longer `runtime` has more")
+        })
+    };
+    metrics.into_iter().flatten().filter_map(few).collect()
 }
 
 fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {

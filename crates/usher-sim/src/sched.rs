@@ -466,6 +466,7 @@ impl Simulation {
             None => task.home = machine.cpu(cpu).node,
         }
         task.last_ran = Some(cpu);
+        task.switches = task.switches.wrapping_add(1);
         task.waited += at.saturating_sub(task.queued_at.max(stats.since));
         self.caches.enter(machine, cpu, task);
         if task.woken_at != NEVER {

@@ -132,6 +132,8 @@ pub struct Task {
     /// Time it waited for a CPU since the measurement began, up to when it last got one.
     pub(crate) waited: Nanos,
     pub(crate) woken_at: Nanos,
+    /// How often a CPU switched to it; it wraps.
+    pub(crate) switches: u32,
     pub(crate) left: Left,
     /// Time still to pay for what its caches lack.
     pub(crate) refill_ns: Nanos,
@@ -205,6 +207,11 @@ impl Task {
     #[inline]
     pub fn may_run_on(&self, cpu: Cpu) -> bool {
         self.allowed.contains(cpu)
+    }
+
+    /// How often a CPU switched to it, so far as 32 bits hold.
+    pub fn switches(&self) -> u32 {
+        self.switches
     }
 
     /// Its scheduling class, boosts by priority inheritance included.

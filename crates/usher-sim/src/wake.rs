@@ -289,10 +289,13 @@ impl Host {
             memory: &mut t.memory,
             world: &mut self.world,
         };
-        t.program
-            .as_mut()
-            .expect("a living task has a program")
-            .next(&mut ctx)
+        let program = t.program.as_mut().expect("a living task has a program");
+        let action = program.next(&mut ctx);
+        if let Some((from, until)) = self.world.measured.take() {
+            self.push(from, Kind::Warm, cpu, 0);
+            self.push(until, Kind::End, cpu, 0);
+        }
+        action
     }
 
     #[inline]
@@ -372,6 +375,7 @@ fn new_task(
         queued_at: host.now,
         waited: 0,
         woken_at: NEVER,
+        switches: 0,
         work_done: 0,
         work_asked: 0,
         exited_at: NEVER,

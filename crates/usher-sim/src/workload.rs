@@ -41,6 +41,8 @@ pub enum Stop {
     AllExit,
     /// When the first root task has exited.
     FirstExit,
+    /// When what a program has asked to measure is over ([`crate::program::TaskCtx::measure`]).
+    Measured,
 }
 
 /// The result a workload is usually judged by.

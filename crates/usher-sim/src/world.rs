@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::channel::PipeLines;
-use crate::ids::{ids, Cpu, LineId, TaskId};
+use crate::channel::MessageLines;
+use crate::ids::{ids, Cpu, LineId, Nanos, TaskId};
 use crate::metrics::WorkloadMetrics;
 use crate::waitlist::WaitList;
 
@@ -56,7 +56,7 @@ pub struct ChannelSpec {
     pub write_ns: u64,
     /// The same of a read.
     pub read_ns: u64,
-    /// Each read and write costs `syscall.unix_ns` more: a socket within the machine.
+    /// A socket within the machine: each read and write costs `syscall.unix_ns` more, and goes through the lines of a message.
     pub unix: bool,
     /// Reads and writes exclude each other, from taking a mutex to the end of the copy (pipes).
     pub exclusive: bool,
@@ -133,7 +133,7 @@ pub(crate) struct ChannelState {
     pub readers: WaitList,
     pub writers: WaitList,
     pub line: Option<LineId>,
-    pub pipe: Option<PipeLines>,
+    pub message: Option<MessageLines>,
     /// In `poll`; a task may be in those of many channels.
     pub pollers: Vec<TaskId>,
 }
@@ -197,6 +197,8 @@ pub struct World {
     words: Vec<u64>,
     lists: Vec<VecDeque<u64>>,
     pub(crate) metrics: WorkloadMetrics,
+    /// From when to when is to be measured, until the host knows.
+    pub(crate) measured: Option<(Nanos, Nanos)>,
 }
 
 fn push<T>(table: &mut Vec<T>, item: T) -> u32 {
@@ -255,7 +257,7 @@ impl World {
                 readers: WaitList::default(),
                 writers: WaitList::default(),
                 line: None,
-                pipe: None,
+                message: None,
                 pollers: Vec::new(),
             },
         ))

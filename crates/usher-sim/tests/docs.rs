@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The documentation shows what is there.
 
+use std::sync::Arc;
+
+use usher_sim::case::{machine, Case};
+use usher_sim::params::Params;
 use usher_sim::policy::POLICIES;
+use usher_sim::workload;
+use usher_sim::Options;
+use usher_topo::Source;
 
 fn read(path: &str) -> String {
     let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
@@ -67,4 +74,59 @@ fn models_are_documented() {
             "docs/MODELS.md says nothing about `{base}`"
         );
     }
+}
+
+// Goal: docs/WORKLOADS.md names all workloads, and says what every metric is.
+// Method: the registry; a short run of each workload on a machine of two tiers, latencies and rates by what they are of.
+#[test]
+fn workloads_and_metrics_are_explained() {
+    let page = read("docs/WORKLOADS.md");
+    let named = |name: &str| page.contains(&format!("`{name}`"));
+    for name in workload::names() {
+        assert!(named(name), "docs/WORKLOADS.md does not name `{name}`");
+    }
+    for info in workload::WORKLOADS {
+        let case = Case {
+            machine: Arc::new(
+                machine(&Source::Shape("2b2l".into()), &Params::new()).expect("a shape"),
+            ),
+            workload: info.name.into(),
+            workload_params: short(info.name),
+            policy: "usher".into(),
+            policy_params: Params::new(),
+        };
+        let report = case.run(1, Options::default(), |_| true);
+        let report = report.unwrap_or_else(|error| panic!("{}: {error}", info.name));
+        for metric in report
+            .metrics
+            .keys()
+            .filter(|metric| !metric.starts_with("tier"))
+        {
+            let of = [
+                "_per_s", "_count", "_ns_mean", "_ns_max", "_ns_p50", "_ns_p90", "_ns_p95",
+                "_ns_p99", "_ns_p999",
+            ];
+            let stem = of.iter().find_map(|tail| metric.strip_suffix(tail));
+            assert!(
+                named(metric) || stem.is_some_and(named),
+                "docs/WORKLOADS.md does not say what `{metric}` of {} is",
+                info.name
+            );
+        }
+    }
+}
+
+/// Parameters that make a run short.
+fn short(workload: &str) -> Params {
+    let mut params = Params::new();
+    for (key, value) in match workload {
+        "hackbench" => &[("groups", "1"), ("loops", "5")][..],
+        "kbuild" => &[("objects", "5"), ("jobs", "2")],
+        "sysbench-cpu" => &[("requests", "20")],
+        "ffmpeg-rt" => &[("instances", "1"), ("runtime", "100ms")],
+        _ => &[("runtime", "20ms")],
+    } {
+        params.set(key, *value);
+    }
+    params
 }

@@ -90,6 +90,9 @@ const FIGURES: &[Figure] = &[
     footprint("footprint_kib", 32),
 ];
 
+/// As many tasks as other workloads may have.
+const MOST_WORKERS: u64 = 200_000;
+
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let version = args.word("version");
@@ -105,6 +108,11 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         loops: world.new_counter("loops"),
     });
     let messengers = args.get("message_threads");
+    if messengers * args.get("workers") > MOST_WORKERS {
+        let what =
+            format!("times `message_threads` is more than {MOST_WORKERS} tasks; lower one of them");
+        return Err(super::figures::bad("workers", &what));
+    }
     let mut made = 0;
     let end = args.get("warmup") + args.get("runtime");
     let footprint = args.get_u32("footprint_kib");

@@ -2,9 +2,9 @@
 //! sysbench's OLTP read/write test against a MySQL-like server with one thread per connection.
 //!
 //! ```text
-//!  mysqld   ── accepts; creates one thread per connection
-//!  sysbench ── creates the clients; each connects, then runs transactions of 20 statements:
-//!              begin, 10 point selects, 4 ranges, 4 writes, commit: each one write and one read
+//!  mysqld   ── accepts; creates one thread per connection, which greets its client
+//!  sysbench ── creates the clients; each connects. Once all have, they start together and run transactions of 20
+//!              statements: begin, 10 point selects, 4 ranges, 4 writes, commit: each one write and one read
 //!  connection: read the statement; compute, part of it under one of the shared locks; reply
 //!              commit: wait until the log is flushed; one thread flushes for all that wait
 //! ```
@@ -19,7 +19,7 @@ use crate::error::SimError;
 use crate::ids::Nanos;
 use crate::program::{Action, Program, TaskCtx, TaskSpec};
 use crate::world::{
-    Channel, ChannelSpec, Cond, CounterId, LatencyId, List, Mutex, MutexKind, Word, World,
+    Barrier, Channel, ChannelSpec, Cond, CounterId, LatencyId, List, Mutex, MutexKind, Word, World,
 };
 
 pub(super) const INFO: WorkloadInfo = WorkloadInfo {
@@ -145,7 +145,7 @@ const FIGURES: &[Figure] = &[
     time(
         "warmup",
         30 * MS,
-        "time before the measurement, from the first fork",
+        "time before the measurement, from when all clients are connected and start",
         "assumed",
     ),
     span(
@@ -181,6 +181,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         log_cpu: args.get("log"),
         flush: args.get("flush"),
         footprint_kib: args.get_u32("footprint_kib"),
+        start: world.new_barrier(clients as u32 + 1),
         listen: world.new_channel(tcp),
         backlog: world.new_list(),
         locks: (0..args.get("locks"))
@@ -192,11 +193,11 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         latency: world.new_latency("transaction"),
         links: (0..clients).map(|_| Link::new(&mut world, tcp)).collect(),
     });
-    let end = args.get("warmup") + args.get("runtime");
     let sysbench = Sysbench {
         plan: plan.clone(),
-        made: 0,
-        end,
+        warmup: args.get("warmup"),
+        runtime: args.get("runtime"),
+        step: SysbenchStep::Create(0),
     };
     let mysqld = Mysqld {
         plan,
@@ -208,8 +209,8 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             TaskSpec::new("mysqld", mysqld),
             TaskSpec::new("sysbench", sysbench).start(100 * US),
         ],
-        stop: Stop::At(end),
-        warmup: args.get("warmup"),
+        stop: Stop::Measured,
+        warmup: 0,
         headline: ("transactions_per_s", true),
         tail: Some("transaction_ns_p99"),
         limits: &["rows are never contended; background threads of the server are not modelled"],
@@ -223,6 +224,9 @@ const POINT: u64 = 1;
 const RANGE: u64 = 2;
 const WRITE: u64 = 3;
 const COMMIT: u64 = 4;
+
+/// What a server says first: assumed, its version and a challenge.
+const GREETING_BYTES: u64 = 80;
 
 /// A transaction.
 const STATEMENTS: [u64; 20] = {
@@ -284,6 +288,8 @@ struct Plan {
     log_cpu: Nanos,
     flush: Nanos,
     footprint_kib: u32,
+    /// All clients, and who created them.
+    start: Barrier,
     listen: Channel,
     backlog: List,
     locks: Vec<Mutex>,
@@ -296,33 +302,44 @@ struct Plan {
 
 struct Sysbench {
     plan: Arc<Plan>,
-    made: u64,
-    end: Nanos,
+    warmup: Nanos,
+    runtime: Nanos,
+    step: SysbenchStep,
+}
+
+enum SysbenchStep {
+    /// The client with this number.
+    Create(u64),
+    Started,
 }
 
 impl Program for Sysbench {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
-        if self.made < self.plan.clients {
-            self.made += 1;
-            let link = self.made as usize - 1;
-            let client = Client {
-                plan: self.plan.clone(),
-                link,
-                at: 0,
-                began: 0,
-                step: ClientStep::Connect,
-            };
-            return fork(
-                TaskSpec::new("client", client)
-                    .thread()
-                    .group(1)
-                    .memory(64, 0),
-            );
-        }
-        if ctx.now() < self.end {
-            Action::SleepUntil(self.end)
-        } else {
-            Action::Exit
+        match self.step {
+            SysbenchStep::Create(link) if link < self.plan.clients => {
+                self.step = SysbenchStep::Create(link + 1);
+                let client = Client {
+                    plan: self.plan.clone(),
+                    link: link as usize,
+                    at: 0,
+                    began: 0,
+                    step: ClientStep::Connect,
+                };
+                fork(
+                    TaskSpec::new("client", client)
+                        .thread()
+                        .group(1)
+                        .memory(64, 0),
+                )
+            }
+            SysbenchStep::Create(_) => {
+                self.step = SysbenchStep::Started;
+                Action::Barrier(self.plan.start)
+            }
+            SysbenchStep::Started => {
+                ctx.measure(self.warmup, self.runtime);
+                Action::Sleep(self.warmup + self.runtime)
+            }
         }
     }
 }
@@ -350,7 +367,7 @@ impl Program for Mysqld {
             plan: self.plan.clone(),
             link,
             mine: 0,
-            step: ServerStep::Receive,
+            step: ServerStep::Greet,
         };
         let spec = TaskSpec::new("connection", server).thread().group(2);
         fork(spec.memory(self.plan.footprint_kib, 0))
@@ -368,6 +385,8 @@ struct Client {
 
 enum ClientStep {
     Connect,
+    Greeted,
+    Start,
     Think,
     Send,
     Receive,
@@ -379,12 +398,24 @@ impl Program for Client {
         let link = &self.plan.links[self.link];
         match self.step {
             ClientStep::Connect => {
-                self.step = ClientStep::Think;
+                self.step = ClientStep::Greeted;
                 ctx.list(self.plan.backlog).push_back(self.link as u64);
                 Action::Write {
                     channel: self.plan.listen,
                     bytes: 1,
                 }
+            }
+            ClientStep::Greeted => {
+                self.step = ClientStep::Start;
+                Action::Read {
+                    channel: link.replies,
+                    bytes: GREETING_BYTES,
+                    exact: true,
+                }
+            }
+            ClientStep::Start => {
+                self.step = ClientStep::Think;
+                Action::Barrier(self.plan.start)
             }
             ClientStep::Think => {
                 self.step = ClientStep::Send;
@@ -434,6 +465,7 @@ struct Server {
 
 #[derive(Clone, Copy)]
 enum ServerStep {
+    Greet,
     Receive,
     Work,
     Lock,
@@ -455,6 +487,13 @@ impl Program for Server {
         let link = &plan.links[self.link];
         let statement = *ctx.word(link.statement) as usize;
         match self.step {
+            ServerStep::Greet => {
+                self.step = ServerStep::Receive;
+                Action::Write {
+                    channel: link.replies,
+                    bytes: GREETING_BYTES,
+                }
+            }
             ServerStep::Receive => {
                 self.step = ServerStep::Work;
                 Action::Read {
@@ -584,6 +623,8 @@ mod tests {
                     ("client", "connection" | "mysqld", By::Read) => assert!(sync),
                     ("connection", "client", By::Read) => assert!(sync),
                     ("connection", "connection", By::Mutex | By::Cond) => assert!(!sync),
+                    ("client", "client" | "sysbench", By::Barrier)
+                    | ("sysbench", "client", By::Barrier) => {}
                     ("timer", "connection" | "sysbench", By::Timer) => {}
                     other => panic!("{other:?} does not happen in sysbench"),
                 }

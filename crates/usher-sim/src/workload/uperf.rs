@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  uperf-slave  ── creates one server thread per pair
-//!  uperf-master ── creates one client thread per pair; all start together; runs for a fixed time
+//!  uperf-master ── creates one client thread per pair; once all of both exist they start together, for a fixed time
 //!  client: write 90 bytes, read 90 bytes; repeat        server: read 90 bytes, write 90 bytes; repeat
 //! ```
 
@@ -68,7 +68,7 @@ const FIGURES: &[Figure] = &[
     time(
         "warmup",
         20 * MS,
-        "time before the measurement, from the first fork",
+        "time before the measurement, from when all pairs start",
         "assumed",
     ),
     span(
@@ -92,7 +92,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         client: args.get("client"),
         server: args.get("server"),
         footprint_kib: args.get_u32("footprint_kib"),
-        start: world.new_barrier(pairs),
+        start: world.new_barrier(2 * pairs + 2),
         bytes_done: world.new_counter("bytes"),
         exchanges: world.new_counter("exchanges"),
         latency: world.new_latency("exchange"),
@@ -100,9 +100,9 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             .map(|_| (world.new_channel(tcp), world.new_channel(tcp)))
             .collect(),
     });
-    let end = args.get("warmup") + args.get("runtime");
+    let (start, times) = (plan.start, (args.get("warmup"), args.get("runtime")));
     let (for_clients, for_servers) = (plan.clone(), plan);
-    let master = creator(pairs, end, move |n| {
+    let master = creator(pairs, start, true, times, move |n| {
         let client = Client {
             plan: for_clients.clone(),
             link: n,
@@ -113,7 +113,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             .group(1)
             .memory(for_clients.footprint_kib, 0)
     });
-    let slave = creator(pairs, end, move |n| {
+    let slave = creator(pairs, start, false, times, move |n| {
         let server = Server {
             plan: for_servers.clone(),
             link: n,
@@ -129,8 +129,8 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             TaskSpec::new("uperf-slave", slave),
             TaskSpec::new("uperf-master", master).start(100 * US),
         ],
-        stop: Stop::At(end),
-        warmup: args.get("warmup"),
+        stop: Stop::Measured,
+        warmup: 0,
         headline: ("bytes_per_s", true),
         tail: Some("exchange_ns_p99"),
         limits: &["uperf's control connection and statistics are not modelled"],
@@ -151,23 +151,28 @@ struct Plan {
     links: Vec<(Channel, Channel)>,
 }
 
-/// A process that creates its threads and then sleeps until the end.
+/// A process that creates its threads, starts with all others, and then sleeps until the measurement is over.
 fn creator(
     threads: u32,
-    end: Nanos,
+    start: Barrier,
+    measures: bool,
+    (warmup, runtime): (Nanos, Nanos),
     mut thread: impl FnMut(usize) -> TaskSpec + Send + 'static,
 ) -> impl Program {
-    let mut made = 0;
+    let mut made = 0..threads as usize;
+    let mut waited = false;
     move |ctx: &mut TaskCtx<'_>| {
-        if made < threads {
-            made += 1;
-            return fork(thread(made as usize - 1).thread());
+        if let Some(n) = made.next() {
+            return fork(thread(n).thread());
         }
-        if ctx.now() < end {
-            Action::SleepUntil(end)
-        } else {
-            Action::Exit
+        if !waited {
+            waited = true;
+            return Action::Barrier(start);
         }
+        if measures {
+            ctx.measure(warmup, runtime);
+        }
+        Action::Sleep(warmup + runtime)
     }
 }
 
@@ -216,6 +221,10 @@ struct Server {
 impl Program for Server {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
         let (to_server, to_client) = self.plan.links[self.link];
+        if self.step == 0 {
+            self.step = 3;
+            return Action::Barrier(self.plan.start);
+        }
         self.step = self.step % 3 + 1;
         match self.step {
             1 => Action::Read {
@@ -242,16 +251,20 @@ mod tests {
     fn wakes_are_those_of_a_ping_pong() {
         for seed in 0..5 {
             let ran = run("uperf", &["threads=5", "warmup=0ms", "runtime=20ms"], seed);
+            let mut started = 0;
             for ((from, to, by, sync), n) in ran.graph() {
                 match (from.as_str(), to.as_str(), by) {
                     ("client", "server", By::Read) | ("server", "client", By::Read) => {
                         assert!(sync)
                     }
-                    ("client", "client", By::Barrier) => assert_eq!(n, 4),
+                    (_, "client" | "server" | "uperf-master" | "uperf-slave", By::Barrier) => {
+                        started += n
+                    }
                     ("timer", "uperf-master" | "uperf-slave", By::Timer) => {}
                     other => panic!("{other:?} does not happen in uperf"),
                 }
             }
+            assert_eq!(started, 11, "all but the last to come");
             let exchanges = ran.metric("exchanges");
             assert_eq!(ran.metric("bytes"), exchanges * 180);
             let woken = ran.count_wakes("server", "client", By::Read);

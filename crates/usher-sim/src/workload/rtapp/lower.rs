@@ -203,7 +203,52 @@ fn limits(reading: &Reading) -> Vec<String> {
     if forks {
         limits.push("the 1025th fork of a task is refused and counted, where rt-app ends".into());
     }
+    limits.extend(unmet(&reading.file));
     limits
+}
+
+/// Names that are resumed and that nobody waits under, and the other way round: most likely one of them is misspelt.
+fn unmet(file: &RtApp) -> Vec<String> {
+    let (mut waits, mut wakes) = (Vec::new(), Vec::new());
+    for task in &file.tasks {
+        for step in steps(task) {
+            match &step.event {
+                Event::Suspend(name) if name.is_empty() => waits.push((&task.name, step)),
+                Event::Suspend(name)
+                | Event::Wait { cond: name, .. }
+                | Event::Sync { cond: name, .. } => waits.push((name, step)),
+                _ => {}
+            }
+            match &step.event {
+                Event::Resume(name)
+                | Event::Signal(name)
+                | Event::Broad(name)
+                | Event::Sync { cond: name, .. } => wakes.push((name, step)),
+                _ => {}
+            }
+        }
+    }
+    let mut unmet = Vec::new();
+    let mut say = |of: &[(&String, &Step)], others: &[(&String, &Step)], what: &str| {
+        for (name, step) in of {
+            if others.iter().any(|(other, _)| other == name) {
+                continue;
+            }
+            let names: Vec<&str> = others.iter().map(|(other, _)| other.as_str()).collect();
+            let near = match nearest(name, &names).first() {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None => String::new(),
+            };
+            unmet.push(format!("line {}: {what} `{name}`{near}", step.at.line));
+        }
+    };
+    say(&wakes, &waits, "wakes nobody, since nobody waits under");
+    say(
+        &waits,
+        &wakes,
+        "waits until the end, since nobody wakes who waits under",
+    );
+    unmet
 }
 
 /// A name for metrics: letters, digits and underscores.

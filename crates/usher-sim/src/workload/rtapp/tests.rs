@@ -718,6 +718,25 @@ fn ready_files_run() {
     }
 }
 
+// Goal: a name that is misspelt where tasks wake each other is told, with its line. Method: a resume and a suspend that do not
+// meet, and the same spelt alike.
+#[test]
+fn names_that_do_not_meet_are_told() {
+    let text = r#"{ "global": { "duration": 1 }, "tasks": {
+        "root": { "loop": -1, "run": 1, "sleep": 100, "resume": "laef" },
+        "leaf": { "loop": -1, "suspend": "leaf", "run": 1 } } }"#;
+    let limits = load_with(text, &[]).unwrap().limits;
+    assert_eq!(
+        limits,
+        [
+            "line 2: wakes nobody, since nobody waits under `laef`; did you mean `leaf`?",
+            "line 3: waits until the end, since nobody wakes who waits under `leaf`; did you mean `laef`?"
+        ]
+    );
+    let met = text.replace("laef", "leaf");
+    assert!(load_with(&met, &[]).unwrap().limits.is_empty());
+}
+
 // Goal: hints reach the tasks they name.
 // Method: a hint for all, another for one task; a name that no task has.
 #[test]

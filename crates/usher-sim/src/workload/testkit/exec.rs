@@ -41,6 +41,9 @@ impl Rig {
             world: &mut self.world,
         };
         let action = program.next(&mut ctx);
+        if let Some((from, until)) = self.world.measured.take() {
+            (self.warmup, self.stop) = (Some(from), Stop::At(until));
+        }
         self.tasks[id.index()].program = Some(program);
         self.act(id, action);
     }

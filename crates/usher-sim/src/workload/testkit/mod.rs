@@ -342,8 +342,7 @@ impl Rig {
 
     fn over(&self) -> bool {
         match self.stop {
-            Stop::At(_) => self.alive == 0,
-            Stop::AllExit => self.alive == 0,
+            Stop::At(_) | Stop::Measured | Stop::AllExit => self.alive == 0,
             Stop::FirstExit => self.first_exited,
         }
     }
