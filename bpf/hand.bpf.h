@@ -131,10 +131,10 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	if (usher_no_preempt || me->ran_before_pid != waker->pid || !in_service(u, bpf_get_smp_processor_id()))
 		return USHER_GIVES_NOT;
 	asks = bpf_task_storage_get(&usher_pairs, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!asks || !usher_pair_asks(u, self, asks, p->pid, wants.at_ns))
+	if (!asks || !usher_pair_asks(u, self, asks, p->pid, waker->nvcsw + waker->nivcsw, wants.at_ns))
 		return USHER_GIVES_NOT;
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
-	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, asks, prev))
+	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, asks, answers, prev))
 		return USHER_GIVES_NOT;
 	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))

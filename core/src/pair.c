@@ -9,7 +9,7 @@
  * Where the partner's own CPU idles, shares its core with nobody else, and is not the weaker one, it may be woken there as well: then
  * one ends its turn while the other begins. Which is sooner depends on how long it takes to wake an idle CPU: less than
  * a switch where idle CPUs watch a word of memory, and many times as long where a hypervisor wakes them. So both are tried
- * now and then, and the asker notes how long answers take.
+ * now and then, and one of the two notes how long answers take, and decides.
  *
  * That pays for short turns that end with the question. Who has more to say would be interrupted by each answer, as one that fills
  * a pipe, or asks many. So the core watches how turns end: both have to have woken nobody but each other for a while, once in
@@ -32,26 +32,39 @@
 #define USHER_PAIR_AFTER 2   /* ... and after the question at most so many times as long as before it, */
 #define USHER_PAIR_SENT 128  /* ... and this part of a slice: a hypervisor may take that long to send an interrupt */
 #define USHER_PAIR_AHEAD 1   /* slices by which either may be ahead of who waits, and they go on */
-#define USHER_PAIR_SOONER 8  /* answers that come sooner by this part are worth staying beside each other for */
-#define USHER_PAIR_TRIAL 4   /* times in a row that the other way is tried: of which the first does not count, */
-#define USHER_PAIR_FIRST 16  /* ... first after so many times, then after twice as many, and so on, */
-#define USHER_PAIR_LAST 8192 /* ... but at least once in so many */
+#define USHER_PAIR_SOONER 32 /* answers that come sooner by this part are worth staying beside each other for */
+#define USHER_PAIR_COUNTS 16 /* this part of their average is how long the last took, */
+#define USHER_PAIR_OUTLIER 2 /* ... or so many times the average, if it took longer */
+#define USHER_PAIR_TRIAL 32  /* times in a row that the other way is tried, a power of 2: */
+#define USHER_PAIR_SETTLE 3  /* ... so many do not count, as a CPU that had slept for long sleeps deeply, */
+#define USHER_PAIR_FIRST 64  /* ... first after so many times, then after four times as many, and so on, */
+#define USHER_PAIR_LAST 16384 /* ... up to so many, and then after three times as many again */
+#define USHER_PAIR_TRIALS (0x55555555u * (USHER_PAIR_FIRST / USHER_PAIR_TRIAL)) /* 1, 4, 16 and so on times the first, in trials */
 
-/* A task that asked so went on after so long: of what was like that before it counts a quarter. */
+_Static_assert(USHER_PAIR_TRIALS & (USHER_PAIR_LAST / USHER_PAIR_TRIAL), "the last is such a one");
+
+/* A task that asked so asks again after so long. */
 USHER_INLINE void usher_pair_answered(u64 *average_ns, u64 ns)
 {
-	*average_ns = *average_ns ? *average_ns - *average_ns / 4 + ns / 4 : ns;
+	u64 most_ns = USHER_PAIR_OUTLIER * *average_ns;
+
+	if (!most_ns)
+		*average_ns = ns;
+	else
+		*average_ns += (s64)((ns < most_ns ? ns : most_ns) - *average_ns) / USHER_PAIR_COUNTS;
 }
 
 /*
  * The task that runs on self wakes another one, by the host's name for it, and says that it is about to sleep. True: it always
- * wakes that one, and then sleeps.
+ * wakes that one, and then sleeps. paused is how often it has slept or been interrupted in its life; it may wrap. If that is once since it
+ * asked last, it was for the answer. How long the answer took is counted up to the next question: who gave way has still to return from
+ * its own, and who slept has not.
  */
-USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 task, u64 now_ns)
+USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u64 task, u32 paused, u64 now_ns)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
-	u64 began_ns = env_read(u, &me->turn.at_ns);
 
+	asks->settled = asks->way == asks->way_before ? asks->settled + 1 : 0;
 	me->asked++;
 	me->asked_ns = now_ns;
 	me->woke_ns = now_ns;
@@ -59,17 +72,19 @@ USHER_FN bool usher_pair_asks(struct usher USHER_MEM *u, u32 self, struct usher_
 		asks->partner = task;
 		asks->sure = 0;
 		asks->chosen = 0;
-		asks->answer_ns[USHER_WAY_APART] = 0;
-		asks->answer_ns[USHER_WAY_BESIDE] = 0;
-	} else if (asks->way == asks->way_before && began_ns > asks->asked_ns) {
+		asks->sooner = 0;
+		asks->apart_ns = 0;
+		asks->beside_ns = 0;
+	} else if (asks->settled >= USHER_PAIR_SETTLE && paused - asks->paused == 1) {
 		if (asks->way == USHER_WAY_APART)
-			usher_pair_answered(&asks->answer_ns[USHER_WAY_APART], began_ns - asks->asked_ns);
+			usher_pair_answered(&asks->apart_ns, now_ns - asks->asked_ns);
 		else if (asks->way == USHER_WAY_BESIDE)
-			usher_pair_answered(&asks->answer_ns[USHER_WAY_BESIDE], began_ns - asks->asked_ns);
+			usher_pair_answered(&asks->beside_ns, now_ns - asks->asked_ns);
 	}
 	asks->way_before = asks->way;
 	asks->way = USHER_WAY_OTHER;
 	asks->asked_ns = now_ns;
+	asks->paused = paused;
 	return asks->sure >= USHER_PAIR_SURE;
 }
 
@@ -81,47 +96,85 @@ USHER_INLINE bool usher_pair_alone(struct usher USHER_MEM *u, u32 self)
 	return ((usher_shard_idle(u, &u->shards[me->shard]) | 1ULL << (me->bit & 63)) & me->core) == me->core;
 }
 
-/* Whether strong CPUs come first, and prev is a weaker one than self. */
-USHER_INLINE bool usher_pair_weaker(struct usher USHER_MEM *u, u32 self, u32 prev)
+/* The tiers above self's, where strong CPUs come first. */
+USHER_INLINE u32 usher_pair_upward(struct usher USHER_MEM *u, u32 self)
 {
-	return env_asymmetric(u) && u->tier_order == USHER_STRONGEST_FIRST &&
-	       usher_tiers_greater(u, u->cids[prev].tier) >> (u->cids[self].tier & 31) & 1;
+	return env_asymmetric(u) && u->tier_order == USHER_STRONGEST_FIRST ? usher_tiers_greater(u, u->cids[self].tier) : 0;
+}
+
+/* Whether strong CPUs come first, and cid is a weaker one than other. */
+USHER_INLINE bool usher_pair_weaker(struct usher USHER_MEM *u, u32 cid, u32 other)
+{
+	return usher_pair_upward(u, cid) >> (u->cids[other].tier & 31) & 1;
 }
 
 /* Whether answers have come sooner to who asks where it gave way to its partner. */
 USHER_INLINE bool usher_pair_sooner(const struct usher_pair *asks)
 {
-	u64 apart_ns = asks->answer_ns[USHER_WAY_APART], beside_ns = asks->answer_ns[USHER_WAY_BESIDE];
-
-	return apart_ns && beside_ns && beside_ns + beside_ns / USHER_PAIR_SOONER < apart_ns;
+	return asks->apart_ns && asks->beside_ns && asks->beside_ns + asks->beside_ns / USHER_PAIR_SOONER < asks->apart_ns;
 }
 
-/* Whether it gives way this time, where it might as well not: where that is sooner, or for a trial where it is not. */
+/* Whether the other way is tried, after it had the choice so many times. */
+USHER_INLINE bool usher_pair_tries(u32 chosen)
+{
+	u32 trial = chosen / USHER_PAIR_TRIAL;
+
+	return !(trial & (trial - 1)) && trial & USHER_PAIR_TRIALS;
+}
+
+/*
+ * Whether it gives way this time, where it has the choice. What is sooner is settled when a trial ends: now and then some answers in a row
+ * come late, as where CPUs sleep deeply for a while.
+ */
 USHER_INLINE bool usher_pair_chooses(struct usher_pair *asks)
 {
-	u64 trial = ++asks->chosen / USHER_PAIR_TRIAL;
-	bool other = trial >= USHER_PAIR_FIRST / USHER_PAIR_TRIAL && !(trial & (trial - 1));
+	bool tried = usher_pair_tries(asks->chosen), tries = usher_pair_tries(++asks->chosen);
 
-	if (asks->chosen == 2 * USHER_PAIR_LAST)
+	if (asks->chosen == 4 * USHER_PAIR_LAST)
 		asks->chosen = USHER_PAIR_LAST;
-	return usher_pair_sooner(asks) != other;
+	if (tried && !tries)
+		asks->sooner = usher_pair_sooner(asks);
+	return asks->sooner != tries;
+}
+
+/*
+ * Whether the partner, which ran where who asks does, is to leave: to try that, or after it was tried to stay. If it is here only because
+ * no core idles there is no choice.
+ */
+USHER_INLINE bool usher_pair_leaves(struct usher_pair *asks)
+{
+	bool tried = usher_pair_tries(asks->chosen);
+
+	if (!asks->sooner && !tried)
+		return false;
+	return !usher_pair_chooses(asks) && usher_pair_tries(asks->chosen) != tried;
 }
 
 /*
  * Whether the task that runs on self, and asks, leaves its partner where that ran last: on prev, which idles, and so does the rest of its
- * core, but for self. Unless others share the core of self, not on a weaker CPU than self where strong ones come first, since by turns both
- * run on the strong one, and not if answers come sooner from beside.
+ * core, but for self. Where others share the core of self it does. Where strong CPUs come first it does on a stronger one than self, and not
+ * on a weaker one: by turns both run on the strong one. Else it does what is sooner, but for trials, if of the two it has the lower name:
+ * two that try by turns would never see what either way is like for long. answers is the partner's, for which usher_pair_answers() was true.
  */
-USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, u32 prev)
+USHER_FN bool usher_pair_apart(struct usher USHER_MEM *u, u32 self, struct usher_pair *asks, const struct usher_pair *answers, u32 prev)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[prev], *me = &u->cids[self];
 	u64 idle = usher_shard_idle(u, &u->shards[c->shard]);
+	bool alone = usher_pair_alone(u, self), decides = answers->partner < asks->partner;
 
+	if (!decides)
+		asks->sooner = answers->sooner;
+	if (prev == self) {
+		if (alone && decides && usher_pair_leaves(asks))
+			asks->way = USHER_WAY_LEAVES;
+		return false;
+	}
 	if (me->shard == c->shard)
 		idle |= 1ULL << (me->bit & 63);
-	if (prev == self || (idle & c->core) != c->core)
+	if ((idle & c->core) != c->core)
 		return false;
-	if (usher_pair_alone(u, self) && (usher_pair_weaker(u, self, prev) || usher_pair_chooses(asks)))
+	if (alone && !usher_pair_weaker(u, self, prev) &&
+	    (usher_pair_weaker(u, prev, self) || (decides && usher_pair_chooses(asks))))
 		return false;
 	asks->way = USHER_WAY_APART;
 	return true;
@@ -143,6 +196,7 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[self].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
+	bool watched;
 
 	if (!weight || wants->weight < weight)
 		return USHER_GIVES_NOT;
@@ -152,8 +206,11 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 		if ((s64)(wants->vtime - first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, wants->weight))
 			return USHER_GIVES_NOT;
 	}
-	if (asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1) {
-		if (!usher_pair_sooner(asks) || !usher_pair_alone(u, self))
+	watched = asks->sure == USHER_PAIR_SURE + USHER_PAIR_WATCH - 1;
+	if (watched || asks->way == USHER_WAY_LEAVES) {
+		asks->sure = USHER_PAIR_SURE - 1; /* and sure again when it has slept */
+		if (asks->way == USHER_WAY_LEAVES || !asks->sooner || usher_pair_upward(u, self) ||
+		    !usher_pair_alone(u, self))
 			return USHER_GIVES_LATER;
 		u->cpus[self].reasons[USHER_PARTNER]++;
 		return USHER_GIVES_BEHIND;

@@ -267,6 +267,16 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
 }
 
+/* Whether the task that wanders, and asks, leaves its partner somewhere. */
+USHER_UNIT u64 usher_stream_apart(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_stream USHER_MEM *s USHER_UNIT_MEM,
+				  struct usher_pair *asks USHER_UNIT_PTR, u32 cid)
+{
+	struct usher_pair answers = { .partner = usher_stream_below(s, 4) };
+
+	usher_stream_note(s, usher_pair_apart(u, cid, asks, &answers, usher_stream_below(s, u->nr_cids)));
+	return 0;
+}
+
 /* The task that wanders begins on cid, and wakes another one, mostly the same; then it sleeps or gives way. */
 USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				 struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
@@ -274,29 +284,30 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	struct usher_pair asks = {
 		.partner = s->pair.partner,
 		.asked_ns = s->pair.asked_ns,
+		.apart_ns = s->pair.apart_ns,
+		.beside_ns = s->pair.beside_ns,
+		.paused = s->pair.paused,
 		.sure = s->pair.sure,
 		.chosen = s->pair.chosen,
 		.way = s->pair.way,
 		.way_before = s->pair.way_before,
+		.settled = s->pair.settled,
+		.sooner = s->pair.sooner,
 	};
 	struct usher_turn turn = { .vtime = s->vtime, .at_ns = s->now_ns };
-	struct usher_request r = { .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s), first;
-	struct usher_decision d;
-	u32 gives = USHER_GIVES_NOT, i;
+	u32 gives = USHER_GIVES_NOT, paused = asks.paused + (draw >> 43 & 7 ? 1 : 2);
 	bool sure;
 
-	for (i = 0; i < USHER_NR_WAYS; i++)
-		asks.answer_ns[i] = s->pair.answer_ns[i];
 	turn.weight = 1 + (draw & 127);
 	usher_turn_begin(u, cid, &turn);
 	s->now_ns += draw >> 8 & 0x1ffff;
-	sure = usher_pair_asks(u, cid, &asks, draw >> 25 & 31 ? 1 : 2, s->now_ns);
+	sure = usher_pair_asks(u, cid, &asks, draw >> 25 & 31 ? 1 : 2, paused, s->now_ns);
 	if (!(draw >> 30 & 31))
-		sure = usher_pair_asks(u, cid, &asks, 1, s->now_ns);
+		sure = usher_pair_asks(u, cid, &asks, 1, paused, s->now_ns);
 	usher_stream_note(s, sure);
 	usher_stream_note(s, usher_pair_answers(&asks, 1));
-	usher_stream_note(s, usher_pair_apart(u, cid, &asks, usher_stream_below(s, u->nr_cids)));
+	usher_stream_apart(u, s, &asks, cid);
 	if (sure && draw >> 35 & 3) {
 		turn.at_ns = s->now_ns;
 		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);
@@ -306,8 +317,9 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_note(s, gives);
 	}
 	if (gives == USHER_GIVES_LATER) {
-		r.hints = draw >> 45 & USHER_WAKE_HOLD;
-		d = usher_pair_beside(u, &r);
+		struct usher_request r = { .waker = cid, .nr_allowed = u->nr_cids, .hints = draw >> 45 & USHER_WAKE_HOLD };
+		struct usher_decision d = usher_pair_beside(u, &r);
+
 		usher_stream_note(s, (u64)d.cid << 32 | (u64)d.reason << 16 | (u64)d.claimed << 8 | d.poke);
 		if (d.claimed)
 			usher_idle_exit(u, d.cid);
@@ -317,15 +329,18 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	if (usher_pair_asked(u, cid))
 		usher_pair_sleeps(u, cid, &asks, s->now_ns + (draw >> 45 & 0x1ffff));
 	usher_stream_note(s, asks.sure);
-	usher_stream_note(s, asks.answer_ns[USHER_WAY_APART] << 32 ^ asks.answer_ns[USHER_WAY_BESIDE]);
+	usher_stream_note(s, asks.apart_ns << 32 ^ asks.beside_ns);
 	s->pair.partner = asks.partner;
 	s->pair.asked_ns = asks.asked_ns;
+	s->pair.apart_ns = asks.apart_ns;
+	s->pair.beside_ns = asks.beside_ns;
+	s->pair.paused = asks.paused;
 	s->pair.sure = asks.sure;
 	s->pair.chosen = asks.chosen;
 	s->pair.way = asks.way;
 	s->pair.way_before = asks.way_before;
-	for (i = 0; i < USHER_NR_WAYS; i++)
-		s->pair.answer_ns[i] = asks.answer_ns[i];
+	s->pair.settled = asks.settled;
+	s->pair.sooner = asks.sooner;
 	return 0;
 }
 

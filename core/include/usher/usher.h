@@ -57,17 +57,21 @@ enum usher_way {
 	USHER_WAY_OTHER,
 	USHER_WAY_APART,  /* on its own CPU, which idles */
 	USHER_WAY_BESIDE, /* on the waker's, which gives way */
-	USHER_NR_WAYS,
+	USHER_WAY_LEAVES, /* from there on a core that idles */
 };
 
 /* Whom a task wakes, and whether it sleeps then: kept by the host, per task. All 0 at first. */
 struct usher_pair {
-	u64 partner;  /* the task that it woke last, saying that it was about to sleep, */
-	u64 asked_ns; /* ... and when */
-	u64 sure;     /* turns in a row that ended so; and times that it gave way since it was watched */
-	u64 chosen;   /* times that it could have woken its partner elsewhere and given way to it as well */
+	u64 partner;   /* the task that it woke last, saying that it was about to sleep, */
+	u64 asked_ns;  /* ... when, */
+	u64 apart_ns;  /* ... how long it took until it asked again, on the average, if the partner was on its own CPU, */
+	u64 beside_ns; /* ... and if it gave way; 0: not known */
+	u32 paused;    /* how often it had slept or been interrupted by then */
+	u32 sure;      /* turns in a row that ended so; and times that it gave way since it was watched */
+	u32 chosen;    /* times that it could have woken its partner elsewhere and given way to it as well */
 	u32 way, way_before; /* enum usher_way: how it woke its partner last, and the time before */
-	u64 answer_ns[USHER_NR_WAYS]; /* how long it took until it went on, on the average; 0: not known */
+	u32 settled;   /* times in a row before the last that it was the same way */
+	u32 sooner;    /* whether answers come sooner if it gives way, as trials have shown */
 };
 
 /* Whether a task that wakes its partner gives way to it. */

@@ -149,9 +149,9 @@ bool USHER_EXPORT(take_handed)(struct usher *u, u32 cid, u64 first, u64 v, u32 w
 	return usher_take_handed(u, cid, first, &(struct usher_turn){ .vtime = v, .weight = weight }, promised);
 }
 
-bool USHER_EXPORT(pair_asks)(struct usher *u, u32 self, struct usher_pair *asks, u64 task, u64 now_ns)
+bool USHER_EXPORT(pair_asks)(struct usher *u, u32 self, struct usher_pair *asks, u64 task, u32 paused, u64 now_ns)
 {
-	return usher_pair_asks(u, self, asks, task, now_ns);
+	return usher_pair_asks(u, self, asks, task, paused, now_ns);
 }
 
 u32 USHER_EXPORT(pair_gives_way)(struct usher *u, u32 self, struct usher_pair *asks, u64 v, u64 now_ns, u32 weight,
@@ -165,9 +165,9 @@ struct usher_decision USHER_EXPORT(pair_beside)(struct usher *u, const struct us
 	return usher_pair_beside(u, r);
 }
 
-bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, struct usher_pair *asks, u32 prev)
+bool USHER_EXPORT(pair_apart)(struct usher *u, u32 self, struct usher_pair *asks, const struct usher_pair *answers, u32 prev)
 {
-	return usher_pair_apart(u, self, asks, prev);
+	return usher_pair_apart(u, self, asks, answers, prev);
 }
 
 void USHER_EXPORT(pair_woke)(struct usher *u, u32 self, u64 now_ns)

@@ -250,13 +250,13 @@ environments! {
     take_handed = usher_native_take_handed | usher_traced_take_handed:
         (*mut Usher, u32, u64, u64, u32, bool) -> bool;
     pair_asks = usher_native_pair_asks | usher_traced_pair_asks:
-        (*mut Usher, u32, *mut Pair, u64, u64) -> bool;
+        (*mut Usher, u32, *mut Pair, u64, u32, u64) -> bool;
     pair_gives_way = usher_native_pair_gives_way | usher_traced_pair_gives_way:
         (*mut Usher, u32, *mut Pair, u64, u64, u32, u64) -> u32;
     pair_beside = usher_native_pair_beside | usher_traced_pair_beside:
         (*mut Usher, *const Request) -> Decision;
     pair_apart = usher_native_pair_apart | usher_traced_pair_apart:
-        (*mut Usher, u32, *mut Pair, u32) -> bool;
+        (*mut Usher, u32, *mut Pair, *const Pair, u32) -> bool;
     pair_woke = usher_native_pair_woke | usher_traced_pair_woke: (*mut Usher, u32, u64);
     pair_asked = usher_native_pair_asked | usher_traced_pair_asked: (*mut Usher, u32) -> bool;
     pair_sleeps = usher_native_pair_sleeps | usher_traced_pair_sleeps:

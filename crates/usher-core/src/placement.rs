@@ -511,18 +511,27 @@ impl Core {
     }
 
     /// The task that runs on `cid` wakes `task`, and says that it is about to sleep: whether it always wakes that one, and then
-    /// sleeps. The task's name is the host's.
-    pub fn pair_asks(&mut self, cid: Cid, asks: &mut Pair, task: NonZeroU64, now_ns: u64) -> bool {
+    /// sleeps. The task's name is the host's. `paused` is how often the one that asks has slept or been interrupted in its life; it
+    /// may wrap.
+    pub fn pair_asks(
+        &mut self,
+        cid: Cid,
+        asks: &mut Pair,
+        task: NonZeroU64,
+        paused: u32,
+        now_ns: u64,
+    ) -> bool {
         let cid = self.cid(cid);
         // SAFETY: as in idle_enter(); C reads and writes the pair.
-        unsafe { (self.api.pair_asks)(self.u, cid, asks, task.get(), now_ns) }
+        unsafe { (self.api.pair_asks)(self.u, cid, asks, task.get(), paused, now_ns) }
     }
 
     /// Whether the task that runs on `cid`, and asks, leaves its partner where that ran last, on a core of its own that idles.
-    pub fn pair_apart(&mut self, cid: Cid, asks: &mut Pair, prev: Cid) -> bool {
+    /// `answers` is the partner's.
+    pub fn pair_apart(&mut self, cid: Cid, asks: &mut Pair, answers: &Pair, prev: Cid) -> bool {
         let (cid, prev) = (self.cid(cid), self.cid(prev));
         // SAFETY: as in pair_asks().
-        unsafe { (self.api.pair_apart)(self.u, cid, asks, prev) }
+        unsafe { (self.api.pair_apart)(self.u, cid, asks, answers, prev) }
     }
 
     /// Whether the task that runs on `cid` gives way to its partner of this weight, which would join the queue of their LLC at

@@ -201,10 +201,13 @@ pub struct Hold(pub(crate) u32);
 pub struct Pair {
     partner: u64,
     asked_ns: u64,
-    sure: u64,
-    chosen: u64,
+    answers_ns: [u64; 2],
+    paused: u32,
+    sure: u32,
+    chosen: u32,
     ways: [u32; 2],
-    answer_ns: [u64; 3],
+    settled: u32,
+    sooner: u32,
 }
 
 impl Pair {

@@ -160,7 +160,7 @@ const PARTNERS_STAY: &str = "
 mkfifo /tmp/ask /tmp/answer
 (while read line; do echo $line; done < /tmp/ask > /tmp/answer) & answers=$!
 exec 3> /tmp/ask 4< /tmp/answer
-n=0; while [ $n -lt 1000 ]; do echo $n >&3; read line <&4; n=$((n + 1)); done
+n=0; while [ $n -lt 2000 ]; do echo $n >&3; read line <&4; n=$((n + 1)); done
 exec 3>&- 4<&-
 wait $answers
 echo \"the last answer: $line\"
@@ -422,13 +422,13 @@ fn pairs_part(kernel: &str) {
 fn partners_stay(kernel: &str) {
     let (step, context) = step(kernel, "partners_stay");
     stayed(step, &context);
-    assert!(context.contains("the last answer: 999"), "{context}");
+    assert!(context.contains("the last answer: 1999"), "{context}");
     let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
     if scheduler.is_usher() {
         let gave_way = common::counted(step, "reasons", "partner");
         assert!(
-            gave_way >= 700,
-            "only {gave_way} of 1000 gave way: {context}"
+            gave_way >= 1000,
+            "only {gave_way} of 2000 gave way: {context}"
         );
     }
 }

@@ -31,7 +31,8 @@ impl Usher {
         let (by, cid, now) = (host.this_cpu(), request.waker, host.now());
         let waker = host.curr(by).filter(|_| self.settings.cpupri)?;
         let mut asks = self.pairs[waker.index()];
-        let sure = |core: &mut Core| core.pair_asks(cid, &mut asks, name(task), now);
+        let paused = host.task(waker).switches();
+        let sure = |core: &mut Core| core.pair_asks(cid, &mut asks, name(task), paused, now);
         let sure = self.call(host, STORAGE_NS, sure);
         self.pairs[waker.index()] = asks;
         if !sure {
@@ -40,10 +41,11 @@ impl Usher {
         host.charge(STORAGE_NS);
         let llc = self.at[by.index()].llc;
         let prev = self.at[self.cpus[request.prev.index()].index()].llc;
-        if !self.pairs[task.index()].answers(name(waker)) {
+        let answers = self.pairs[task.index()];
+        if !answers.answers(name(waker)) {
             return None;
         }
-        let apart = |core: &mut Core| core.pair_apart(cid, &mut asks, request.prev);
+        let apart = |core: &mut Core| core.pair_apart(cid, &mut asks, &answers, request.prev);
         let apart = self.call(host, 0, apart);
         self.pairs[waker.index()] = asks;
         if apart
