@@ -4,15 +4,22 @@
 # three minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset; TBENCH_CLIENT names tbench's file of operations, if
 # it is not where Debian has it. Prints a line per run: the program and its arguments,
 # the CPUs that it might use, what came out, and context switches of the whole machine. In a directory beside this script:
-#   usher topo --format machine --costs costs.toml > machine.toml
 #   usher bench costs > costs.toml
+#   usher topo --format machine --costs ./costs.toml > machine.toml
 #   sh ../run.sh > programs.txt
 # Then: cargo run --release -p usher-sim --example live
 set -e
 client=${TBENCH_CLIENT:-/usr/share/dbench/client.txt}
 [ -r "$client" ] || { echo "run.sh: $client cannot be read; TBENCH_CLIENT says where tbench's client.txt is" >&2; exit 3; }
 switches() { awk '/^ctxt/ { print $2 }' /proc/stat; }
-last=$(($(nproc) - 1))
+last=$(($(nproc --all) - 1))
+may=$(taskset -pc $$ | sed 's/.*: //')
+[ "$may" = "0-$last" ] || [ "$may" = "$last" ] || {
+	echo "run.sh: this shell may use CPUs $may, and needs 0-$last: all, from 0 on" >&2
+	exit 3
+}
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null' EXIT
 all=0-$last
 hackbench_on() {
 	cpus=$1
@@ -31,8 +38,9 @@ tbench_on() {
 	rate=$(taskset -c "$client_cpus" tbench -c "$client" -t 5 "$clients" localhost | awk '/^Throughput/ { print $2 }')
 	[ -n "$rate" ] || { echo "run.sh: tbench $clients says no throughput" >&2; exit 1; }
 	echo "tbench $clients cpus=$cpus mb_per_s=$rate switches=$(($(switches) - before))"
-	kill $server
-	wait $server 2>/dev/null || true
+	kill "$server"
+	wait "$server" 2>/dev/null || true
+	server=
 }
 echo "# $(uname -sr), $(nproc) CPUs."
 for _ in 1 2 3 4 5; do

@@ -237,10 +237,19 @@ fn completions_and_man_pages_are_generated() {
     assert!(help.contains("completions") && help.contains("  man "));
 }
 
-// Goal: a machine file can name its costs from the start. Method: a path and a name, read back; a name that there is not.
+// Goal: a machine file can name its costs from the start, of a table that can be read. Method: a path and a name, read back; a name
+// and a path that there are not, and a file that is none.
 #[test]
 fn a_machine_file_names_its_costs() {
-    let written = |costs| {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mine = path("mine.toml", "base = \"generic\"\n");
+    let bad = path("bad.toml", "[line]\nline_llc_ns = 62\n");
+    let written = |costs: &str| {
         stdout(&[
             "topo",
             "--machine",
@@ -251,9 +260,17 @@ fn a_machine_file_names_its_costs() {
             costs,
         ])
     };
-    assert!(written("mine.toml").contains("\ncosts = \"mine.toml\"\n"));
+    assert!(written(&mine).contains(&format!("\ncosts = \"{mine}\"\n")));
     assert!(written("zen3").contains("\ncosts = \"zen3\"\n"));
-    let out = usher(&["topo", "--machine", "2a15", "--costs", "zen"]);
-    assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("did you mean `zen3`?"));
+    for (costs, told) in [
+        ("zen", "did you mean `zen3`?"),
+        ("./none.toml", "./none.toml: cannot be read"),
+        (&bad, "bad.toml:2: "),
+        (&bad, "expected `{ value = NUMBER, source ="),
+    ] {
+        let out = usher(&["topo", "--machine", "2a15", "--costs", costs]);
+        assert_eq!(out.status.code(), Some(2), "{costs}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(stderr.contains(told), "{costs}: {stderr}");
+    }
 }

@@ -58,9 +58,7 @@ enum Format {
 pub fn run(args: &Args) -> Result<Code, Failure> {
     let mut raw = args.source.source().read()?;
     if let Some(costs) = &args.costs {
-        if !machine::is_path(costs) {
-            Costs::builtin(costs)?;
-        }
+        Costs::load(costs)?;
         raw.costs = Some(costs.clone());
     }
     let topo = Topology::build(&raw, args.shard_width)?;

@@ -3,11 +3,12 @@
 
 use std::hint::black_box;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
+use super::memory::Pages;
 use super::{low, on, time, TURNS};
 
 /// Bytes of a line, or of two that a prefetcher fetches together.
@@ -51,8 +52,8 @@ pub fn clock_mhz() -> Option<f64> {
 }
 
 /// A load of a line that this core has: each address comes from the load before.
-pub fn hit_ns() -> f64 {
-    chase(&ring(64), 1 << 12)
+pub fn hit_ns() -> io::Result<f64> {
+    Ok(chase(&ring(64)?, 1 << 12))
 }
 
 /// An atomic addition to a line that this core has: each adds what the one before found.
@@ -69,14 +70,13 @@ pub fn rmw_ns() -> f64 {
 }
 
 /// A load from memory: a walk in random order over so many bytes, far more than any cache holds.
-pub fn memory_ns(bytes: usize) -> f64 {
-    chase(&ring(bytes / (LINE_WORDS * 8)), 1 << 14)
+pub fn memory_ns(bytes: usize) -> io::Result<f64> {
+    Ok(chase(&ring(bytes / (LINE_WORDS * 8))?, 1 << 14))
 }
 
 /// In the first word of each line the number of the next one: one cycle through all of them, in random order.
-fn ring(lines: usize) -> Vec<usize> {
-    let mut words = vec![0_usize; lines * LINE_WORDS];
-    advise_huge(&mut words);
+fn ring(lines: usize) -> io::Result<Pages> {
+    let mut words = Pages::new(lines * LINE_WORDS)?;
     // Sattolo's shuffle of the identity is a single cycle.
     for line in 0..lines {
         words[line * LINE_WORDS] = line;
@@ -89,7 +89,7 @@ fn ring(lines: usize) -> Vec<usize> {
         let other = ((random >> 33) as usize) % line;
         words.swap(line * LINE_WORDS, other * LINE_WORDS);
     }
-    words
+    Ok(words)
 }
 
 /// Nanoseconds per step along the ring.
@@ -107,22 +107,9 @@ fn chase(ring: &[usize], steps: usize) -> f64 {
     each
 }
 
-/// Large pages where the kernel has them: a walk through memory is not to be one through page tables.
-fn advise_huge(words: &mut [usize]) {
-    // SAFETY: the range is ours; advice that is not taken changes nothing.
-    unsafe {
-        libc::madvise(
-            words.as_mut_ptr().cast(),
-            size_of_val(words),
-            libc::MADV_HUGEPAGE,
-        )
-    };
-}
-
 /// Reading so many bytes from the first to the last, a word of each line, ns per KiB.
-pub fn read_ns_per_kib(bytes: usize) -> f64 {
-    let mut words = vec![1_usize; bytes / 8];
-    advise_huge(&mut words);
+pub fn read_ns_per_kib(bytes: usize) -> io::Result<f64> {
+    let mut words = Pages::new(bytes / 8)?;
     words.fill(2);
     let turns = (0..TURNS / 2).map(|_| {
         let start = Instant::now();
@@ -133,7 +120,34 @@ pub fn read_ns_per_kib(bytes: usize) -> f64 {
         black_box(sum);
         start.elapsed().as_nanos() as f64
     });
-    low(turns.collect()) / (bytes as f64 / 1024.0)
+    Ok(low(turns.collect()) / (bytes as f64 / 1024.0))
+}
+
+/// Two threads that begin once both are where they belong; if one cannot be, neither does.
+struct Start {
+    both: Barrier,
+    failed: AtomicBool,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            both: Barrier::new(2),
+            failed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Start {
+    fn on(&self, cpu: usize) -> io::Result<()> {
+        let here = on(cpu);
+        self.failed.fetch_or(here.is_err(), Ordering::AcqRel);
+        self.both.wait();
+        match self.failed.load(Ordering::Acquire) {
+            true => here.and(Err(io::Error::other("the other CPU cannot be used"))),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A line's way from one CPU to another: each changes it by a compare-and-swap when the other has, as
@@ -141,7 +155,7 @@ pub fn read_ns_per_kib(bytes: usize) -> f64 {
 pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
     const ROUNDS: u32 = 2_000;
     let word = Alone(AtomicU32::new(0));
-    let (word, barrier) = (&word.0, Barrier::new(2));
+    let (word, start) = (&word.0, Start::default());
     // Each waits for the other's value and puts its own.
     let swap = |from: u32, to: u32| {
         while word
@@ -152,9 +166,9 @@ pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
         }
     };
     let run = |cpu: usize, first: bool| -> io::Result<Vec<f64>> {
-        on(cpu)?;
+        start.on(cpu)?;
         let turns = (0..TURNS).map(|_| {
-            barrier.wait();
+            start.both.wait();
             let start = Instant::now();
             for _ in 0..ROUNDS {
                 match first {
@@ -180,10 +194,11 @@ pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
 /// Copying on one CPU what another has just written, ns per KiB.
 pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
     let written = std::sync::Mutex::new(vec![0_u8; COPIED]);
-    let barrier = Barrier::new(2);
+    let start = Start::default();
+    let barrier = &start.both;
     thread::scope(|scope| {
         let writer = scope.spawn(|| -> io::Result<()> {
-            on(from)?;
+            start.on(from)?;
             for turn in 0..TURNS {
                 written.lock().expect("nobody panics").fill(turn as u8);
                 barrier.wait();
@@ -192,7 +207,7 @@ pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
             Ok(())
         });
         let reader = scope.spawn(|| -> io::Result<Vec<f64>> {
-            on(to)?;
+            start.on(to)?;
             let mut copy = vec![1_u8; COPIED];
             let turns = (0..TURNS).map(|_| {
                 barrier.wait();
@@ -218,7 +233,7 @@ mod tests {
     #[test]
     fn a_ring_is_one_cycle() {
         for lines in [1, 2, 3, 64, 1000] {
-            let ring = ring(lines);
+            let ring = ring(lines).expect("memory");
             let (mut at, mut steps) = (0, 0);
             loop {
                 at = ring[at * LINE_WORDS];

@@ -3,6 +3,7 @@
 
 mod hardware;
 mod kernel;
+mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -50,7 +51,9 @@ struct Table {
     /// By `section.name`: the value, and how it was measured.
     numbers: BTreeMap<&'static str, (u64, String)>,
     /// A write to a TCP connection over loopback: a parameter of workloads, and no cost.
-    tcp_write_ns: u64,
+    tcp_write_ns: Option<u64>,
+    /// What could not be measured, and why.
+    missing: Vec<String>,
 }
 
 impl Table {
@@ -128,7 +131,12 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         measure_all(&topo, first, &pairs, &base).map_err(|error| environment(error.to_string()))?;
     let (table, idle) = found;
     let text = file(&args.base, &table, &idle);
-    Costs::parse("what was measured", &text)?;
+    if let Err(error) = Costs::parse("what was measured", &text) {
+        eprint!("{text}");
+        return Err(environment(format!(
+            "what was measured is no cost file ({error}); the numbers are above, to be mended by hand"
+        )));
+    }
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(Code::Fine)
 }
@@ -161,7 +169,8 @@ fn measure_all(
     let measure = || -> io::Result<Vec<Idle>> {
         on(cpu)?;
         // Births before memory is taken: a fork copies page tables.
-        let (process, thread) = (kernel::process(cpu)?, kernel::thread(cpu)?);
+        let process = step("births of processes", kernel::process(cpu))?;
+        let thread = step("births of threads", kernel::thread(cpu))?;
         let parts = call_costs(&mut table, cpu)?;
         life_costs(&mut table, process, thread, &parts);
         let idle = wakeup_costs(&mut table, cpu, pairs, base, &parts)?;
@@ -188,7 +197,7 @@ struct Parts {
 
 /// System calls, a wakeup on the same CPU, and switches.
 fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
-    let c = kernel::calls()?;
+    let c = step("system calls", kernel::calls())?;
     table.put_some("syscall.syscall_ns", c.syscall, "getppid(2)");
     table.put(
         "syscall.futex_ns",
@@ -205,17 +214,23 @@ fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
         c.unix,
         "the same with a Unix stream socket, beyond a pipe",
     );
-    table.tcp_write_ns = c.tcp_write.round() as u64;
+    match &c.tcp_write {
+        Ok(ns) => table.tcp_write_ns = Some(ns.round() as u64),
+        Err(error) => table.missing.push(format!("TCP over loopback ({error})")),
+    }
     table.put(
         "syscall.poll_ns",
         c.poll,
         "poll(2) of 17 pipes less that of one",
     );
-    table.put(
-        "syscall.sem_ns",
-        c.sem,
-        "semop(2) up and down, each, beyond the entry",
-    );
+    match &c.sem {
+        Ok(ns) => table.put(
+            "syscall.sem_ns",
+            *ns,
+            "semop(2) up and down, each, beyond the entry",
+        ),
+        Err(error) => table.missing.push(format!("semop(2) ({error})")),
+    }
     table.put(
         "syscall.sched_ns",
         c.sched,
@@ -232,7 +247,8 @@ fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
         "sched_yield(2) of a task alone, beyond the entry",
     );
 
-    let wake = (kernel::wake_here_ns(cpu)? - c.syscall - c.futex).max(0.0);
+    let wake = (step("a wakeup on the same CPU", kernel::wake_here_ns(cpu))? - c.syscall - c.futex)
+        .max(0.0);
     table.put(
         "wake.wake_ns",
         wake,
@@ -240,8 +256,9 @@ fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
     );
     // Two calls, a sleep after which the locks are taken again, a wakeup, and the switch.
     let rest_of_a_pass = 2.0 * c.syscall + 2.5 * c.rw + wake + c.schedule;
-    let threads = (kernel::pass_ns(cpu, false)? - rest_of_a_pass).max(0.0);
-    let processes = (kernel::pass_ns(cpu, true)? - rest_of_a_pass).max(threads);
+    let pass = |processes| step("a byte to and fro", kernel::pass_ns(cpu, processes));
+    let threads = (pass(false)? - rest_of_a_pass).max(0.0);
+    let processes = (pass(true)? - rest_of_a_pass).max(threads);
     let how = "a byte to and fro between two on one CPU, less calls, wakeup and schedule";
     table.put("switch.switch_thread_ns", threads, how);
     table.put("switch.switch_ns", processes, how);
@@ -302,7 +319,11 @@ fn wakeup_costs(
     base: &Costs,
     parts: &Parts,
 ) -> io::Result<Vec<Idle>> {
-    let here = kernel::wakeup(cpu, cpu, Sleeps::Here)?;
+    let wakeup = |from, to, sleeps| {
+        let what = format!("a wakeup from CPU {from} to CPU {to}");
+        step(&what, kernel::wakeup(from, to, sleeps))
+    };
+    let here = wakeup(cpu, cpu, Sleeps::Here)?;
     let handle = base.n.ipi_handle_ns as f64;
     let mut halts = None;
     for (apart, name) in Apart::ALL.into_iter().zip([
@@ -314,7 +335,7 @@ fn wakeup_costs(
         let Some(&(from, to)) = pairs.get(&apart).and_then(|pairs| pairs.first()) else {
             continue;
         };
-        let busy = kernel::wakeup(from, to, Sleeps::Busy)?;
+        let busy = wakeup(from, to, Sleeps::Busy)?;
         let way = busy.until - busy.call - parts.calls.schedule - parts.threads - handle;
         table.put_some(name, way, format!("a wakeup between {}, of a CPU busy with the idle class, less call, switch and what the base says of the handler", apart.text()));
         if halts.is_none() {
@@ -327,12 +348,14 @@ fn wakeup_costs(
                     apart.text()
                 ),
             );
-            let idle = Sleeps::IDLE.map(|sleeps| kernel::wakeup(from, to, sleeps));
+            let idle = Sleeps::IDLE.map(|sleeps| wakeup(from, to, sleeps));
             let [shallow, deep] = idle;
             halts = Some((shallow?.until - busy.until, deep?.until - busy.until));
         }
     }
-    let states = states(Path::new("/sys/devices/system/cpu/cpu0/cpuidle"))?;
+    let states = states(Path::new(&format!(
+        "/sys/devices/system/cpu/cpu{cpu}/cpuidle"
+    )))?;
     Ok(match (states.is_empty(), halts) {
         (true, Some((shallow, deep))) => halted(shallow, deep),
         _ => states,
@@ -347,8 +370,11 @@ fn states(dir: &Path) -> io::Result<Vec<Idle>> {
         if !dir.exists() {
             break;
         }
-        let word =
-            |file: &str| std::fs::read_to_string(dir.join(file)).map(|text| text.trim().to_owned());
+        let word = |file: &str| {
+            let path = dir.join(file);
+            let text = step(&path.display().to_string(), std::fs::read_to_string(&path))?;
+            Ok::<String, io::Error>(text.trim().to_owned())
+        };
         let ns = |file: &str| -> io::Result<u64> {
             let text = word(file)?;
             let us: u64 = text.parse().map_err(|_| {
@@ -417,7 +443,7 @@ fn hardware_costs(
     }
     table.put_some(
         "line.line_hit_ns",
-        hardware::hit_ns(),
+        hardware::hit_ns()?,
         "a walk through 4 KiB",
     );
     table.put_some(
@@ -443,7 +469,9 @@ fn hardware_costs(
             continue;
         };
         let each = |one: fn(usize, usize) -> io::Result<f64>| -> io::Result<(f64, String)> {
-            let each: io::Result<Vec<f64>> = pairs.iter().map(|&(a, b)| one(a, b)).collect();
+            let between =
+                |&(a, b): &(usize, usize)| step(&format!("between CPUs {a} and {b}"), one(a, b));
+            let each: io::Result<Vec<f64>> = pairs.iter().map(between).collect();
             let each = sorted(each?);
             let (least, most) = (each[0], each[each.len() - 1]);
             Ok((
@@ -468,7 +496,8 @@ fn hardware_costs(
             format!("64 KiB that the other has just written, {how}"),
         );
     }
-    if let Some(distance) = remote_distance(topo, pairs) {
+    // 10 would be the distance to the node itself.
+    if let Some(distance) = remote_distance(topo, pairs).filter(|&distance| distance > 10) {
         table.put(
             "line.line_remote_slit",
             f64::from(distance),
@@ -489,23 +518,23 @@ fn hardware_costs(
     table.put("cache.llc_kib", llc as f64, "sysfs");
     // Far more than the private cache, and well within the LLC.
     if let Some(kib) = l2.map(|l2| 4 * l2).filter(|&kib| kib <= llc / 2) {
-        let ns = hardware::read_ns_per_kib((kib as usize) << 10);
+        let ns = hardware::read_ns_per_kib((kib as usize) << 10)?;
         table.put(
             "cache.refill_llc_ns_per_kib",
             ns,
             format!("reading {kib} KiB again and again"),
         );
     }
-    let (bytes, free) = (4 * (llc << 10), free_memory() / 2);
+    let (bytes, free) = (4 * (llc << 10), memory::free() / 2);
     if bytes <= free.min(MOST_MEMORY) {
         let mib = bytes >> 20;
-        let ns = hardware::memory_ns(bytes as usize);
+        let ns = hardware::memory_ns(bytes as usize)?;
         table.put_some(
             "line.line_memory_ns",
             ns,
             format!("a walk in random order through {mib} MiB"),
         );
-        let ns = hardware::read_ns_per_kib(bytes as usize);
+        let ns = hardware::read_ns_per_kib(bytes as usize)?;
         table.put(
             "cache.refill_memory_ns_per_kib",
             ns,
@@ -540,16 +569,6 @@ fn caches(dir: &Path) -> BTreeMap<u32, u64> {
         }
     }
     caches
-}
-
-/// Bytes that can be had without others losing theirs.
-fn free_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
 }
 
 /// The cost file.
@@ -589,17 +608,25 @@ fn file(base: &str, table: &Table, idle: &[Idle]) -> String {
             state.residency_ns, state.polling, state.source
         );
     }
-    let rest: Vec<&str> = CostNumbers::NAMES
+    let mut rest: Vec<&str> = CostNumbers::NAMES
         .iter()
         .copied()
         .filter(|name| !table.numbers.contains_key(name))
         .collect();
+    rest.push("smt.share_permille");
+    if idle.is_empty() {
+        rest.push("all idle states");
+    }
     let _ = writeln!(text, "\n# As in `{base}`: {}", rest.join(", "));
-    let _ = writeln!(
-        text,
-        "# For tbench, uperf and sysbench-oltp-rw here: --set protocol={}ns, the same with TCP over loopback.",
-        table.tcp_write_ns
-    );
+    for missing in &table.missing {
+        let _ = writeln!(text, "# Not to be had here: {missing}");
+    }
+    if let Some(ns) = table.tcp_write_ns {
+        let _ = writeln!(
+            text,
+            "# For tbench, uperf and sysbench-oltp-rw here: --set protocol={ns}ns, the same with TCP over loopback."
+        );
+    }
     text
 }
 
@@ -616,6 +643,11 @@ fn machine() -> String {
         model.trim(),
         read("/proc/sys/kernel/osrelease").trim()
     )
+}
+
+/// An error says what was to be done.
+fn step<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }
 
 /// The calling thread runs there and nowhere else.
