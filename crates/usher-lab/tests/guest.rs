@@ -417,8 +417,9 @@ fn pairs_part(kernel: &str) {
     }
 }
 
-/// Goal: where it takes long to wake an idle CPU, as it does in an emulator, who asks gives way to its partner, though that one's own CPU
-/// idles. Catches: answers that are not timed, or timed from where the kernel does not start them.
+/// Goal: two partners are found out, and who asks tries at times to give way, though the other one's own CPU idles: after 64 questions,
+/// 256 and 1,024, 32 times each. Whether it goes on so is up to how long things take in an emulator. Catches: pairs that are not
+/// seen where both CPUs idle, and trials that end at once.
 fn partners_stay(kernel: &str) {
     let (step, context) = step(kernel, "partners_stay");
     stayed(step, &context);
@@ -427,7 +428,7 @@ fn partners_stay(kernel: &str) {
     if scheduler.is_usher() {
         let gave_way = common::counted(step, "reasons", "partner");
         assert!(
-            gave_way >= 1000,
+            gave_way >= 70,
             "only {gave_way} of 2000 gave way: {context}"
         );
     }
