@@ -37,6 +37,7 @@
 #define USHER_UNIT_MEM __arg_arena
 #define USHER_UNIT_PTR __arg_nonnull
 #define USHER_COLD static __attribute__((noinline, unused))
+#define USHER_OUTLINE USHER_FN /* the verifier allows eight frames */
 
 /*
  * The verifier is done with a can_loop loop when a round begins in a state that an earlier round

@@ -393,7 +393,7 @@ USHER_FN s32 usher_search_node_both(struct usher USHER_MEM *u, struct usher_sear
 }
 
 /* All nodes but the first of the order, nearest first. */
-USHER_COLD s32 usher_search_remote(struct usher USHER_MEM *u, struct usher_search *s, u32 node)
+USHER_OUTLINE s32 usher_search_remote(struct usher USHER_MEM *u, struct usher_search *s, u32 node)
 {
 	u32 USHER_MEM *order = u->nodes[node].order;
 	u32 i;

@@ -17,6 +17,7 @@
  *   USHER_MEM                       qualifier of pointers into the memory behind struct usher
  *   USHER_FN                        storage class of the core's functions
  *   USHER_COLD                      the same for functions off the hot path
+ *   USHER_OUTLINE                   USHER_COLD, but USHER_FN where calls are only so many deep. Optional
  *   USHER_INLINE                    of functions that must become part of their callers. Optional.
  *   USHER_UNIT                      of functions that are best compiled, and checked, on their own: they take
  *                                   and return integers and pointers only. Optional, and with it
@@ -63,6 +64,9 @@
 #define USHER_UNIT USHER_FN
 #define USHER_UNIT_MEM
 #define USHER_UNIT_PTR
+#endif
+#ifndef USHER_OUTLINE
+#define USHER_OUTLINE USHER_COLD
 #endif
 #ifndef USHER_UNIT_FN
 #define USHER_UNIT_FN USHER_FN
