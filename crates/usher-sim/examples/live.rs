@@ -39,11 +39,6 @@ fn after(words: &[&str], flag: &str) -> Result<u64, Box<dyn Error>> {
     Ok(word.ok_or_else(|| format!("no {flag}"))?.parse()?)
 }
 
-/// So many rounds of a hackbench are simulated.
-fn rounds(words: &[&str]) -> Result<u64, Box<dyn Error>> {
-    Ok((after(words, "-l")? / ROUNDS).max(1))
-}
-
 /// A directory's machine, or some of its CPUs.
 struct Place {
     raw: RawTopology,
@@ -84,10 +79,11 @@ impl Place {
         let has = |flag: &str| words.contains(&flag);
         let mut params = Params::new();
         let hackbench = words[0] == "hackbench";
-        let mut part = 1.0;
+        let mut of_part = 1.0;
         if hackbench {
-            let (all, simulated) = (after(&words, "-l")?, rounds(&words)?);
-            part = all as f64 / simulated as f64;
+            let loops = after(&words, "-l")?;
+            let simulated = (loops / ROUNDS).max(1);
+            of_part = loops as f64 / simulated as f64;
             params.set("groups", after(&words, "-g")?.to_string());
             params.set("loops", simulated.to_string());
             params.set("ipc", if has("-p") { "pipe" } else { "socket" });
@@ -109,7 +105,7 @@ impl Place {
             let metric = |name: &str| report.metrics[name];
             let of = match hackbench {
                 true => [
-                    metric("elapsed_ns") * part / 1e9,
+                    metric("elapsed_ns") * of_part / 1e9,
                     metric("context_switches") / metric("messages"),
                 ],
                 false => [metric("throughput_bytes_per_s") / 1e6, f64::NAN],

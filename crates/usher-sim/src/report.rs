@@ -207,10 +207,7 @@ impl Report {
                     (word.name.clone(), report)
                 })
                 .collect(),
-            limits: limits(&sim)
-                .into_iter()
-                .chain(few_values(&sim, &latencies))
-                .collect(),
+            limits: limits(&sim, &latencies),
             log_hash: format!("{:016x}", sim.hash.finish()),
             partial,
             latencies,
@@ -218,8 +215,8 @@ impl Report {
     }
 }
 
-/// What the workload and the policy leave out, and how far the costs are known.
-fn limits(sim: &Simulation) -> Vec<String> {
+/// What the workload and the policy leave out, how far the costs are known, and what is of few values.
+fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>) -> Vec<String> {
     let costs = sim.host.machine.costs();
     let assumed = format!(
         "{} of the {} costs of table {} are assumed, not measured",
@@ -241,6 +238,7 @@ fn limits(sim: &Simulation) -> Vec<String> {
         .chain(policy)
         .chain(unheeded)
         .chain([assumed])
+        .chain(few_values(sim, latencies))
         .collect()
 }
 

@@ -90,7 +90,7 @@ const FIGURES: &[Figure] = &[
     footprint("footprint_kib", 32),
 ];
 
-/// As many tasks as other workloads may have.
+/// As many as 100,000 clients with a server each: more would fill the memory before the first of them runs.
 const MOST_WORKERS: u64 = 200_000;
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {

@@ -26,9 +26,9 @@ use crate::{interrupt, out};
 /// Compare policies on a simulated machine: medians, effects with 95 % intervals, noise floor
 #[derive(clap::Args, Clone, Debug)]
 #[command(
-    after_help = "Without a machine: epyc-2s-384. Without arguments: schbench with message_threads=24 workers=24 runtime=2s under\n\
-                  eevdf, scx-simple with one idle mask and with one per node, and usher. Whoever names a machine,\n\
-                  a workload or a parameter gets the workload's own parameters for all others.\n\
+    after_help = "Without a machine: epyc-2s-384. Without arguments: schbench with message_threads=24 workers=24\n\
+                  runtime=2s under eevdf, scx-simple with one idle mask and with one per node, and usher. Whoever names\n\
+                  a machine, a workload or a parameter gets the workload's own parameters for all others.\n\
                   An effect is the geometric mean of the ratios to the first policy, over runs with the same seeds;\n\
                   ~ is an effect that cannot be told from none."
 )]

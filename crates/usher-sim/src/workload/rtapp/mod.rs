@@ -7,21 +7,7 @@
 //!                                                write ──> text
 //! ```
 //!
-//! What a file means follows rt-app's tutorial and behaviour (version 1.0 and later):
-//!
-//! | key | here |
-//! |---|---|
-//! | `run` | work that takes so many microseconds on the machine's strongest core type, alone |
-//! | `runtime` | work until so many microseconds have passed, on whatever core |
-//! | `timer` | the first use counts from the common start (plus the task's `delay`); names that begin with `unique` are one timer per thread |
-//! | `suspend`, `resume`, `sync` | as rt-app makes them of a mutex and a condition of that name: a resume that finds nobody suspended is lost |
-//! | `barrier` | all uses of a name, times instances, have to come |
-//! | `mem` | time by bytes, bound by memory; the working set grows to what is written, at most `mem_buffer_size` |
-//! | `iorun` | `/dev/null`: a system call per `mem_buffer_size`; other devices: a blocking request each |
-//! | `fork` | one thread of the named task, at most 1024 per task |
-//! | `calibration` | checked; a microsecond of work is one of the strongest core type, whatever is calibrated |
-//! | `logdir`, `log_basename`, `log_size`, `ftrace`, `gnuplot`, `lock_pages`, `frag`, `fragment` | checked; without meaning in a simulation |
-//! | `util_min`, `util_max`, `taskgroup`, `nodes_membind`, `dl-*` | not modelled: an error, unless they ask for nothing or are named in `--set ignore=` |
+//! What a file means follows rt-app's tutorial and behaviour (version 1.0 and later); docs/WORKLOADS.md has it key by key.
 //!
 //! An event's key may carry a number or a tail after `_` or `-` (`run1`, `sleep_b`). A task name that
 //! comes twice gets a number. At the end of `duration` everything stops; threads that merely wait on

@@ -155,7 +155,7 @@ impl Start {
 pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
     const ROUNDS: u32 = 2_000;
     let word = Alone(AtomicU32::new(0));
-    let (word, start) = (&word.0, Start::default());
+    let (word, pair) = (&word.0, Start::default());
     // Each waits for the other's value and puts its own.
     let swap = |from: u32, to: u32| {
         while word
@@ -166,9 +166,9 @@ pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
         }
     };
     let run = |cpu: usize, first: bool| -> io::Result<Vec<f64>> {
-        start.on(cpu)?;
+        pair.on(cpu)?;
         let turns = (0..TURNS).map(|_| {
-            start.both.wait();
+            pair.both.wait();
             let start = Instant::now();
             for _ in 0..ROUNDS {
                 match first {
@@ -194,11 +194,11 @@ pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
 /// Copying on one CPU what another has just written, ns per KiB.
 pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
     let written = std::sync::Mutex::new(vec![0_u8; COPIED]);
-    let start = Start::default();
-    let barrier = &start.both;
+    let pair = Start::default();
+    let barrier = &pair.both;
     thread::scope(|scope| {
         let writer = scope.spawn(|| -> io::Result<()> {
-            start.on(from)?;
+            pair.on(from)?;
             for turn in 0..TURNS {
                 written.lock().expect("nobody panics").fill(turn as u8);
                 barrier.wait();
@@ -207,7 +207,7 @@ pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
             Ok(())
         });
         let reader = scope.spawn(|| -> io::Result<Vec<f64>> {
-            start.on(to)?;
+            pair.on(to)?;
             let mut copy = vec![1_u8; COPIED];
             let turns = (0..TURNS).map(|_| {
                 barrier.wait();
