@@ -85,6 +85,13 @@ fn line(line: &str) -> Option<Metric> {
     {
         return Some(Metric::lower("wakeup_delay_p99_ms", rest.parse().ok()?));
     }
+    // usher bench requests: "request latency p99: 1.234 ms"
+    if let Some(rest) = text
+        .strip_prefix("request latency p99: ")
+        .and_then(|r| r.strip_suffix(" ms"))
+    {
+        return Some(Metric::lower("request_latency_p99_ms", rest.parse().ok()?));
+    }
     if let Some(rest) = text
         .strip_prefix("batch loss: ")
         .and_then(|r| r.strip_suffix(" %"))

@@ -180,6 +180,17 @@ impl Machine {
         &self.core_cpus[from as usize..to as usize]
     }
 
+    /// Work that all CPUs do together when all are busy, in thousandths of what the strongest does alone.
+    pub fn work_permille(&self) -> u64 {
+        let shares = &self.costs.smt_share_permille;
+        let work = |cpu: &Cpu| {
+            let info = self.cpu(*cpu);
+            let threads = self.core_cpus(info.core).len();
+            u64::from(info.speed_permille) * u64::from(shares[threads.min(shares.len()) - 1]) / 1000
+        };
+        self.cpus.iter().map(work).sum()
+    }
+
     /// The CPUs of an LLC.
     pub fn llc_cpus(&self, llc: Llc) -> &CpuSet {
         &self.llc_cpus[llc.index()]

@@ -75,6 +75,12 @@ impl WorkloadMetrics {
         self.latencies.iter().map(|(name, h)| (name.as_str(), h))
     }
 
+    /// A counter by name.
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        let found = self.counters.iter().find(|(known, _)| known == name);
+        found.map(|(_, n)| *n)
+    }
+
     /// Adds the results over `elapsed` to a table of named numbers; if the workload measured that time itself, over what it says.
     pub(crate) fn report(&self, elapsed: Nanos, into: &mut BTreeMap<String, f64>) {
         let own = self.values.iter().find(|(name, _)| name == ELAPSED);

@@ -13,6 +13,7 @@ use crate::program::Hint;
 use crate::state::NEVER;
 use crate::stats::WordStats;
 use crate::task::State;
+use crate::workload::requests;
 use crate::Simulation;
 
 /// The result of a run. Serializes to the `sim` object that the command line prints.
@@ -239,7 +240,22 @@ fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>) -> Vec<String
         .chain(unheeded)
         .chain([assumed])
         .chain(few_values(sim, latencies))
+        .chain(fell_behind(sim))
         .collect()
+}
+
+/// Of what arrives by itself, as much may be under way when a run ends, in thousandths.
+const UNDER_WAY_PERMILLE: u64 = 20;
+
+/// Whether more arrived than was done: then latencies say how long the run was, and leave out what still waits.
+fn fell_behind(sim: &Simulation) -> Option<String> {
+    let count = |name| sim.host.world.metrics.counter(name);
+    let (arrived, done) = (count(requests::ARRIVED)?, count(requests::DONE)?);
+    (done * 1000 < arrived * (1000 - UNDER_WAY_PERMILLE)).then(|| {
+        format!(
+            "the CPUs did not keep up: {done} of {arrived} requests were done, so latencies grow with `runtime`; lower `load` or `rate`"
+        )
+    })
 }
 
 /// Values that a quantile should have beyond it, lest it hangs on one of them.

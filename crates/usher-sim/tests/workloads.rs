@@ -317,5 +317,33 @@ fn every_name_builds() {
             assert!(workload.parameters.contains_key("hint"));
         }
     }
-    assert_eq!(WORKLOADS.len(), 11);
+    assert_eq!(WORKLOADS.len(), 12);
+}
+
+// Goal: an open load does not wait for answers: as much arrives under any policy and however little of it is done, and a report
+// says when the CPUs did not keep up. Method: half and twice of what they can do.
+#[test]
+fn an_open_load_comes_whatever_is_done() {
+    let told = |report: &Report| report.limits.iter().any(|l| l.contains("did not keep up"));
+    for (load, late) in [("load=50", false), ("load=200", true)] {
+        let pairs = [load, "runtime=100ms", "warmup=10ms"];
+        let reports = ["eevdf", "usher"]
+            .map(|policy| try_run(SMALL, "requests", policy, &pairs, 3).expect("a legal run"));
+        let [a, b] = [
+            &reports[0].metrics["arrivals"],
+            &reports[1].metrics["arrivals"],
+        ];
+        // An arrival counts when a dispatcher has taken it in, and that one waits for a CPU, too.
+        assert!((a / b - 1.0).abs() < 0.05, "{load}: {a} and {b}");
+        for report in &reports {
+            assert_eq!(told(report), late, "{load}: {:?}", report.limits);
+            let share = report.metrics["requests"] / report.metrics["arrivals"];
+            let expected = if late { 0.3..0.51 } else { 0.95..1.05 };
+            assert!(expected.contains(&share), "{load}: {share}");
+            for (first, then) in [("intake", "delay"), ("delay", "latency")] {
+                let mean = |name: &str| report.metrics[&format!("{name}_ns_mean")];
+                assert!(mean(first) < mean(then), "{load}: {first}, {then}");
+            }
+        }
+    }
 }

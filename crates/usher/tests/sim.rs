@@ -568,6 +568,17 @@ fn compare_leaves_nothing_out() {
     assert!((cell["effect"].as_f64().expect("a ratio") - ratio).abs() < 1e-9);
     assert!(cell["effect_low"].is_null() && cell["effect_high"].is_null());
     assert!(stdout(&format!("{line} 1")).contains(&format!("{:+.1} %", 100.0 * (ratio - 1.0))));
+    let tidy = stdout(&format!("{line} 6 --format tidy"));
+    assert!(tidy.starts_with("machine,workload,loops,groups,policy,seed,metric,value\n"));
+    let of_seed_6: Vec<&str> = tidy
+        .lines()
+        .filter_map(|row| row.split_once(",3,2,usher,6,").map(|(_, own)| own))
+        .collect();
+    let elapsed = format!("elapsed_ns,{}", values[5]);
+    let shown = elapsed.strip_suffix(".0").unwrap_or(&elapsed);
+    assert!(of_seed_6.contains(&shown), "{shown}: {of_seed_6:?}");
+    assert!(of_seed_6.len() > 30);
+    assert_eq!(tidy.lines().count(), 1 + 24 * of_seed_6.len());
 }
 
 // Goal: compare says what throughput does not: how long the slowest requests take, where the workload notes that and no metric is

@@ -10,6 +10,7 @@ use crate::params::Params;
 /// What the parameters of policies mean, whichever policies have them.
 const MEANINGS: &[(&str, &str)] = &[
     ("base_slice", "base_slice_ns of EEVDF; `default`: the kernel's for so many CPUs"),
+    ("delay_dequeue", "DELAY_DEQUEUE of EEVDF: who sleeps while it has had too much stays queued until it is picked"),
     ("fork", "where newborns are placed: `domains`, down the domains level by level, or `flat`, among all CPUs at once"),
     ("granularity", "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`"),
     ("kernel", "the built-in idle selection of this kernel: `6.15` or `7.2`"),
@@ -23,7 +24,9 @@ const MEANINGS: &[(&str, &str)] = &[
     ("overloaded_reads", "who reads the flag that says that some CPU has two tasks: `second`, a CPU's second task, or `always`, every one"),
     ("pad_counts", "a cache line for each count and mask pointer of the map"),
     ("preempt", "urgent tasks preempt, and pairs hand CPUs over"),
+    ("preempt_short", "PREEMPT_SHORT of EEVDF: who wakes with a shorter slice may preempt in spite of run_to_parity"),
     ("reorder", "the root domain's fields in the proposed order"),
+    ("run_to_parity", "RUN_TO_PARITY of EEVDF: who runs goes on until its deadline while it is eligible"),
     ("shard-width", "the most CPUs of a shard, the unit of idle tracking: 1 to 64"),
     ("shard_width", "the most CPUs of a shard of the core's map: 1 to 64"),
     ("shell", "where the shell is that starts the first task: on a `strong` CPU, a `weak` one, or by turns with the seeds, `alternate`"),
@@ -32,6 +35,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("tiers", "which CPUs heavy tasks take first: `strongest-first` or `weakest-first`"),
     ("uncrowd", "tasks that share a core while another idles move there"),
     ("wakeup_granularity", "sched_wakeup_granularity_ns of CFS; `default`: the kernel's for so many CPUs"),
+    ("wakeup_preemption", "WAKEUP_PREEMPTION: who wakes may end the turn of who runs"),
     ("word_stats", "loads of words that CPUs share are counted"),
 ];
 

@@ -81,6 +81,8 @@ enum Format {
     Json,
     /// One row per policy and value
     Csv,
+    /// CSV with one row per metric of each run, all metrics there are, and a column for each parameter set or swept
+    Tidy,
 }
 
 #[derive(Serialize)]
@@ -237,6 +239,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         }
         Format::Table => comparison.write_table(&mut out)?,
         Format::Csv => comparison.write_csv(&mut out)?,
+        Format::Tidy => write_tidy(args, &comparison, &points, &runs, &mut out)?,
     }
     out.flush()?;
     Ok(if comparison.partial {
@@ -548,6 +551,49 @@ impl Comparison {
         }
         Ok(())
     }
+}
+
+/// Every value of every run.
+fn write_tidy(
+    args: &Args,
+    comparison: &Comparison,
+    points: &[Point],
+    runs: &[Runs],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let set = args.what.set.iter().filter_map(|pair| pair.split_once('='));
+    let (set_keys, set_values): (Vec<&str>, Vec<&str>) = set.unzip();
+    let swept = points[0].iter().map(|(key, _)| key.as_str());
+    let keys = set_keys.into_iter().chain(swept);
+    let mut row = |columns: &[&str]| {
+        let columns: Vec<_> = columns.iter().map(|column| field(column)).collect();
+        writeln!(out, "{}", columns.join(","))
+    };
+    let headings: Vec<&str> = ["machine", "workload"]
+        .into_iter()
+        .chain(keys)
+        .chain(["policy", "seed", "metric", "value"])
+        .collect();
+    row(&headings)?;
+    let nr = args.policies.len();
+    for (i, runs) in runs.iter().enumerate() {
+        let values = points[i / nr].iter().map(|(_, value)| value.as_str());
+        let what: Vec<&str> = [comparison.machine.as_str(), comparison.workload.as_str()]
+            .into_iter()
+            .chain(set_values.iter().copied())
+            .chain(values)
+            .chain([args.policies[i % nr].as_str()])
+            .collect();
+        let finished = (args.seeds.first..).zip(runs);
+        for (seed, report) in finished.filter_map(|(seed, run)| Some((seed, run.as_ref()?))) {
+            let seed = seed.to_string();
+            for (metric, value) in &report.metrics {
+                let value = value.to_string();
+                row(&[&what[..], &[&seed, metric, &value]].concat())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a metric that no run has. A run alone says little: what took no sample is not in its report.

@@ -198,7 +198,10 @@ pub fn wakeup_preempts(times: &CfsTimes, rq: &mut Rq, tasks: &Tasks, wakee: Task
     if curr.is_idle_policy() && !task.is_idle_policy() {
         return true;
     }
-    if !matches!(task.class, Class::Normal { .. }) || preempts(times, curr, task) != 1 {
+    if !times.wakeup_preemption || !matches!(task.class, Class::Normal { .. }) {
+        return false;
+    }
+    if preempts(times, curr, task) != 1 {
         return false;
     }
     rq.next_buddy = Some(wakee);

@@ -31,6 +31,8 @@ pub struct CfsTimes {
     pub nr_latency: u64,
     /// A slice is never shorter than the minimum granularity (5.10.y and later).
     pub slice_floor: bool,
+    /// Who wakes may end the current task's turn.
+    pub wakeup_preemption: bool,
     /// Values given by the user, which the machine's size does not scale.
     pub fixed_latency_ns: Option<Nanos>,
     /// See `fixed_latency_ns`.
@@ -50,6 +52,8 @@ pub struct EevdfTimes {
     pub delay_dequeue: bool,
     /// A task with a shorter slice may preempt in spite of `run_to_parity` (6.12).
     pub preempt_short: bool,
+    /// Who wakes may end the current task's turn.
+    pub wakeup_preemption: bool,
     /// A slice given by the user, which the machine's size does not scale.
     pub fixed_slice_ns: Option<Nanos>,
 }
@@ -67,6 +71,7 @@ impl CfsTimes {
         wakeup_granularity_ns: MS,
         nr_latency: 8,
         slice_floor: true,
+        wakeup_preemption: true,
         fixed_latency_ns: None,
         fixed_min_granularity_ns: None,
         fixed_wakeup_granularity_ns: None,
@@ -95,6 +100,7 @@ impl EevdfTimes {
         run_to_parity: true,
         delay_dequeue: true,
         preempt_short: true,
+        wakeup_preemption: true,
         fixed_slice_ns: None,
     };
 

@@ -267,7 +267,7 @@ pub fn wakeup_preempts(times: &EevdfTimes, rq: &mut Rq, tasks: &Tasks, wakee: Ta
     if curr.is_idle_policy() != task.is_idle_policy() {
         return curr.is_idle_policy();
     }
-    if !matches!(task.class, Class::Normal { .. }) {
+    if !times.wakeup_preemption || !matches!(task.class, Class::Normal { .. }) {
         return false;
     }
     if times.preempt_short && short_wins(rq, tasks, curr, task) {

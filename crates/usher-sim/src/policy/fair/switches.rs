@@ -86,7 +86,7 @@ pub fn by_name(name: &str, params: &mut Params) -> Result<Option<Box<dyn Policy>
     build(base, name, params).map(Some)
 }
 
-/// Makes the policy of a name that begins with the name of `base`. Parameters, all durations; those of a
+/// Makes the policy of a name that begins with the name of `base`. Parameters; durations of a
 /// class are `default` if not given, the kernel's for a machine of that size:
 ///
 /// | parameter | kernel's name |
@@ -97,6 +97,7 @@ pub fn by_name(name: &str, params: &mut Params) -> Result<Option<Box<dyn Policy>
 /// | `base_slice` | `base_slice_ns` (EEVDF) |
 /// | `migration_cost` | `sched_migration_cost_ns` |
 /// | `nr_migrate` | `sched_nr_migrate` (a number) |
+/// | `wakeup_preemption`, `run_to_parity`, `preempt_short`, `delay_dequeue` | `sched_features` of that name (`true` or `false`; all but the first EEVDF) |
 ///
 /// # Errors
 /// Unknown switch, bad value.
@@ -121,12 +122,17 @@ pub fn build(base: Config, name: &str, params: &mut Params) -> Result<Box<dyn Po
                 fixed_latency_ns: fixed("latency")?,
                 fixed_min_granularity_ns: fixed("min_granularity")?,
                 fixed_wakeup_granularity_ns: fixed("wakeup_granularity")?,
+                wakeup_preemption: params.bool("wakeup_preemption", times.wakeup_preemption)?,
                 ..times
             });
         }
         Class::Eevdf(times) => {
             cfg.class = Class::Eevdf(EevdfTimes {
                 fixed_slice_ns: fixed("base_slice")?,
+                run_to_parity: params.bool("run_to_parity", times.run_to_parity)?,
+                delay_dequeue: params.bool("delay_dequeue", times.delay_dequeue)?,
+                preempt_short: params.bool("preempt_short", times.preempt_short)?,
+                wakeup_preemption: params.bool("wakeup_preemption", times.wakeup_preemption)?,
                 ..times
             });
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::reckon::{median, sorted};
+use super::reckon::{median, sorted, Delay};
 use super::{environment, measure, Format};
 use crate::exit::{Code, Failure};
 
@@ -74,33 +74,6 @@ struct Report {
     batch_loss_percent: f64,
     /// The same of each round, least first.
     batch_loss_percent_of_rounds: Vec<f64>,
-}
-
-/// Nanoseconds; percentiles are those of the sample of that rank, nothing between samples is made up.
-#[derive(Debug, Serialize)]
-struct Delay {
-    samples: usize,
-    p50_ns: u64,
-    p90_ns: u64,
-    p99_ns: u64,
-    max_ns: u64,
-}
-
-impl Delay {
-    fn of(mut samples: Vec<u64>) -> Self {
-        samples.sort_unstable();
-        let rank = |permille: usize| {
-            let above = (samples.len() * permille).div_ceil(1000).max(1);
-            samples.get(above - 1).copied().unwrap_or(0)
-        };
-        Self {
-            samples: samples.len(),
-            p50_ns: rank(500),
-            p90_ns: rank(900),
-            p99_ns: rank(990),
-            max_ns: rank(1000),
-        }
-    }
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
@@ -280,19 +253,6 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Goal: percentiles are samples, of the right rank. Method: a hundred in a row, one, none.
-    #[test]
-    fn percentiles_are_samples() {
-        let delay = Delay::of((1..=100).rev().collect());
-        assert_eq!(
-            (delay.p50_ns, delay.p90_ns, delay.p99_ns, delay.max_ns),
-            (50, 90, 99, 100)
-        );
-        let delay = Delay::of(vec![7]);
-        assert_eq!((delay.p50_ns, delay.p99_ns, delay.max_ns), (7, 7, 7));
-        assert_eq!(Delay::of(Vec::new()).p99_ns, 0);
-    }
 
     // Goal: every round has both measurements, and all have wakeups. Method: a second of each on this machine, at no priority.
     #[test]

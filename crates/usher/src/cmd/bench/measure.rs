@@ -86,6 +86,25 @@ pub fn work() {
     }
 }
 
+/// CPU time of the calling thread since its birth, nanoseconds.
+fn cpu_time_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is valid for the call, which fails only for clocks that there are not.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Work until the calling thread has had so much more CPU time, however long that takes.
+pub fn work_for(ns: u64) {
+    let until = cpu_time_ns() + ns;
+    while cpu_time_ns() < until {
+        std::hint::spin_loop();
+    }
+}
+
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -181,7 +200,7 @@ pub fn light(
 }
 
 /// What a thread returned; a panic in it goes on in the caller.
-fn join<T>(thread: thread::ScopedJoinHandle<T>) -> T {
+pub fn join<T>(thread: thread::ScopedJoinHandle<T>) -> T {
     match thread.join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

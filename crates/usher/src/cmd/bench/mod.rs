@@ -7,6 +7,7 @@ mod latency;
 mod measure;
 mod misfit;
 mod reckon;
+mod requests;
 
 use std::io::Write as _;
 
@@ -27,6 +28,7 @@ enum Bench {
     Costs(costs::Args),
     LatencyUnderBatch(latency::Args),
     Misfit(misfit::Args),
+    Requests(requests::Args),
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
@@ -34,6 +36,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         Bench::Costs(args) => costs::run(args),
         Bench::LatencyUnderBatch(args) => latency::run(args),
         Bench::Misfit(args) => misfit::run(args),
+        Bench::Requests(args) => requests::run(args),
     }
 }
 
@@ -60,16 +63,18 @@ impl Format {
 fn fits(work: (&str, u64), period: (&str, u64), unit_us: u64) -> Result<(), Failure> {
     match work.1 < period.1 * unit_us {
         true => Ok(()),
-        false => Err(Failure {
-            code: Code::WrongUse,
-            error: anyhow::anyhow!(
-                "{} {} does not fit between wakeups of {} {}; take less work or a longer period",
-                work.0,
-                work.1,
-                period.0,
-                period.1
-            ),
-        }),
+        false => Err(wrong_use(format!(
+            "{} {} does not fit between wakeups of {} {}; take less work or a longer period",
+            work.0, work.1, period.0, period.1
+        ))),
+    }
+}
+
+/// What the options ask for and cannot be.
+fn wrong_use(what: String) -> Failure {
+    Failure {
+        code: Code::WrongUse,
+        error: anyhow::Error::msg(what),
     }
 }
 

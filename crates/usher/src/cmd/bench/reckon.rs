@@ -18,6 +18,36 @@ pub fn median(sorted: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// Nanoseconds; percentiles are those of the sample of that rank, nothing between samples is made up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Delay {
+    /// How many.
+    pub samples: usize,
+    /// Quantiles.
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Delay {
+    /// Of these.
+    pub fn of(mut samples: Vec<u64>) -> Self {
+        samples.sort_unstable();
+        let rank = |permille: usize| {
+            let above = (samples.len() * permille).div_ceil(1000).max(1);
+            samples.get(above - 1).copied().unwrap_or(0)
+        };
+        Self {
+            samples: samples.len(),
+            p50_ns: rank(500),
+            p90_ns: rank(900),
+            p99_ns: rank(990),
+            max_ns: rank(1000),
+        }
+    }
+}
+
 /// A task was seen on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sighting {
@@ -170,6 +200,19 @@ pub fn ascent(times_ns: &[Option<u64>]) -> Ascent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: percentiles are samples, of the right rank. Method: a hundred in a row, one, none.
+    #[test]
+    fn percentiles_are_samples() {
+        let delay = Delay::of((1..=100).rev().collect());
+        assert_eq!(
+            (delay.p50_ns, delay.p90_ns, delay.p99_ns, delay.max_ns),
+            (50, 90, 99, 100)
+        );
+        let delay = Delay::of(vec![7]);
+        assert_eq!((delay.p50_ns, delay.p99_ns, delay.max_ns), (7, 7, 7));
+        assert_eq!(Delay::of(Vec::new()).p99_ns, 0);
+    }
 
     fn four() -> BTreeMap<usize, u32> {
         BTreeMap::from([(0, 1024), (1, 1024), (4, 446), (5, 446)])

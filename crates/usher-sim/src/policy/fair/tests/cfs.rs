@@ -131,6 +131,11 @@ fn wakeups_preempt_beyond_the_granularity() {
         );
         assert_eq!(rq.next_buddy, wins.then_some(t(1)));
         assert_eq!(rq.last_buddy, None, "fewer than 8 tasks");
+        let never = CfsTimes {
+            wakeup_preemption: false,
+            ..times()
+        };
+        assert!(!cfs::wakeup_preempts(&never, &mut rq, &tasks, t(1)));
     }
     let (mut rq, mut tasks) = started(&[0; 8]);
     tasks[0].class = Class::Idle;

@@ -106,6 +106,12 @@ fn the_current_task_runs_to_parity() {
         ..times()
     };
     assert_eq!(eevdf::pick(&off, &rq, &tasks), Some(t(1)));
+    assert!(eevdf::wakeup_preempts(&off, &mut rq, &tasks, t(1)));
+    let never = EevdfTimes {
+        wakeup_preemption: false,
+        ..off
+    };
+    assert!(!eevdf::wakeup_preempts(&never, &mut rq, &tasks, t(1)));
     eevdf::put_prev(&mut rq, &mut tasks, t(0));
     assert_eq!(
         eevdf::pick(&times(), &rq, &tasks),

@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `usher bench requests`: how long requests take that come at a given rate, however long they take. The same server as the
+//! simulator's workload of that name, with real threads.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use usher_sim::rng::Rng;
+
+use super::reckon::Delay;
+use super::{environment, measure, wrong_use, Format};
+use crate::exit::{Code, Failure};
+
+/// How long requests take that arrive at a given rate: an open load.
+///
+/// A dispatcher waits for the next arrival of a Poisson process, puts it into a queue, and wakes the worker that has been idle
+/// for the shortest time. A worker takes the request that came first, works for as long as it is, and is idle if there is none.
+/// A latency counts from the arrival as drawn until the request is done: a dispatcher that waits for a CPU, and a server
+/// that falls behind, are in it. `usher sim --workload requests` is the same, simulated.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Work that arrives, in per cent of the time of all CPUs that this process may use
+    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    load: u64,
+
+    /// Requests per second of all dispatchers, instead of --load
+    #[arg(long, value_name = "N", conflicts_with = "load", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rate: Option<u64>,
+
+    /// Mean work of a request in microseconds of CPU time; with bimodal, of a short one
+    #[arg(long, value_name = "US", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    service_us: u64,
+
+    /// How the work of requests differs
+    #[arg(long, value_enum, default_value_t = Distribution::Exponential)]
+    distribution: Distribution,
+
+    /// With bimodal: work of a long request in microseconds
+    #[arg(long, value_name = "US", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    long_us: u64,
+
+    /// With bimodal: long requests of a thousand
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    long_permille: u32,
+
+    /// Threads that take requests in, each with a queue and workers of its own; one for 16 CPUs if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    dispatchers: Option<u32>,
+
+    /// Workers per dispatcher
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    workers: u32,
+
+    /// Seconds of the measurement, which begins half a second after the first request
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+
+    /// The seed of arrivals and of how much work they bring
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Distribution {
+    /// Each as long as chance has it, in the mean as said
+    Exponential,
+    /// All alike
+    Fixed,
+    /// Short ones and long ones
+    Bimodal,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// `usher-bench-requests/1`.
+    schema: &'static str,
+    /// CPUs that this process may use.
+    cpus: usize,
+    dispatchers: u32,
+    /// Per dispatcher.
+    workers: u32,
+    distribution: Distribution,
+    /// Mean work of a request, nanoseconds of CPU time.
+    mean_work_ns: u64,
+    /// Mean time between two arrivals at a dispatcher, nanoseconds.
+    mean_gap_ns: u64,
+    /// Requests that arrived in the measured time.
+    arrivals: usize,
+    /// Of these, requests done within it.
+    requests: usize,
+    /// From the arrival until the request is done.
+    latency: Delay,
+    /// From the arrival until a dispatcher takes it in.
+    intake: Delay,
+    /// From the arrival until a worker begins.
+    delay: Delay,
+    /// With bimodal: `latency` of short requests and of long ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    short: Option<Delay>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long: Option<Delay>,
+}
+
+/// Time that the load has to settle, before what arrives is measured.
+const WARMUP: Duration = Duration::from_millis(500);
+
+/// How requests come, and how much work they are.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    gap_ns: u64,
+    work: Work,
+    warmup: Duration,
+    time: Duration,
+    workers: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    distribution: Distribution,
+    service_ns: u64,
+    long_ns: u64,
+    long_permille: u32,
+}
+
+impl Work {
+    fn mean_ns(self) -> u64 {
+        match self.distribution {
+            Distribution::Exponential | Distribution::Fixed => self.service_ns,
+            Distribution::Bimodal => {
+                let long = u64::from(self.long_permille);
+                (self.service_ns * (1000 - long) + self.long_ns * long) / 1000
+            }
+        }
+    }
+
+    /// The work of one request, and whether it is a long one.
+    fn draw(self, rng: &mut Rng) -> (u64, bool) {
+        match self.distribution {
+            Distribution::Exponential => (rng.exponential(self.service_ns), false),
+            Distribution::Fixed => (self.service_ns, false),
+            Distribution::Bimodal => match rng.chance(self.long_permille) {
+                true => (self.long_ns, true),
+                false => (self.service_ns, false),
+            },
+        }
+    }
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    came: Instant,
+    taken: Instant,
+    work_ns: u64,
+    long: bool,
+    measured: bool,
+}
+
+/// A request that is done; nanoseconds since it came.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    intake: u64,
+    delay: u64,
+    latency: u64,
+    long: bool,
+}
+
+/// Why locks are not poisoned.
+const NO_PANIC: &str = "nobody panics while holding a lock";
+
+/// Where a dispatcher and its workers meet.
+#[derive(Default)]
+struct Desk {
+    state: Mutex<State>,
+    over: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Request>,
+    /// Numbers of the workers that idle, the one that began last at the end.
+    idle: Vec<usize>,
+}
+
+impl Desk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect(NO_PANIC)
+    }
+}
+
+pub fn run(args: &Args) -> Result<Code, Failure> {
+    let cpus = measure::allowed()
+        .map_err(|error| environment(format!("affinity: {error}")))?
+        .len();
+    let one_for_16 = u32::try_from(cpus / 16).unwrap_or(u32::MAX).max(1);
+    let dispatchers = args.dispatchers.unwrap_or(one_for_16);
+    let plan = plan(args, cpus, dispatchers)?;
+    let (arrivals, done) = serve(plan, dispatchers, args.seed).map_err(environment)?;
+    let of = |which: fn(&Done) -> bool, what: fn(&Done) -> u64| {
+        Delay::of(done.iter().filter(|one| which(one)).map(what).collect())
+    };
+    let bimodal = args.distribution == Distribution::Bimodal;
+    let report = Report {
+        schema: "usher-bench-requests/1",
+        cpus,
+        dispatchers,
+        workers: args.workers,
+        distribution: args.distribution,
+        mean_work_ns: plan.work.mean_ns(),
+        mean_gap_ns: plan.gap_ns,
+        arrivals,
+        requests: done.len(),
+        latency: of(|_| true, |one| one.latency),
+        intake: of(|_| true, |one| one.intake),
+        delay: of(|_| true, |one| one.delay),
+        short: bimodal.then(|| of(|one| !one.long, |one| one.latency)),
+        long: bimodal.then(|| of(|one| one.long, |one| one.latency)),
+    };
+    args.format.print(&report, text)?;
+    Ok(Code::Fine)
+}
+
+fn plan(args: &Args, cpus: usize, dispatchers: u32) -> Result<Plan, Failure> {
+    let work = Work {
+        distribution: args.distribution,
+        service_ns: args.service_us * 1000,
+        long_ns: args.long_us * 1000,
+        long_permille: args.long_permille,
+    };
+    let (given, time, requests) = match args.rate {
+        Some(rate) => (format!("--rate {rate}"), 1_000_000_000, rate),
+        None => (
+            format!("--load {}", args.load),
+            work.mean_ns() * 100,
+            args.load * cpus as u64,
+        ),
+    };
+    let gap_ns = time * u64::from(dispatchers) / requests;
+    if gap_ns < 100 {
+        return Err(wrong_use(format!(
+            "{given} asks for a request every {gap_ns} ns of each dispatcher, which is less than it takes to take one in; raise \
+             --dispatchers or lower it"
+        )));
+    }
+    Ok(Plan {
+        gap_ns,
+        work,
+        warmup: WARMUP,
+        time: Duration::from_secs(args.seconds),
+        workers: args.workers,
+    })
+}
+
+/// What came of a while: how many requests arrived in the measured time, and those of them that were done.
+type Served = (usize, Vec<Done>);
+
+/// Serves for a while, with so many dispatchers; or why it cannot.
+fn serve(plan: Plan, dispatchers: u32, seed: u64) -> Result<Served, String> {
+    let gate = Gate::default();
+    thread::scope(|scope| {
+        let (ready, all_ready) = mpsc::channel();
+        let mut outcome = Ok(());
+        let mut threads = Vec::new();
+        for n in 0..dispatchers {
+            let (ready, gate) = (ready.clone(), &gate);
+            let rng = Rng::stream(seed, n.into());
+            let made = thread::Builder::new()
+                .spawn_scoped(scope, move || dispatcher(plan, rng, &ready, gate));
+            match made {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    outcome = Err(format!(
+                        "dispatcher {} cannot be made: {error}; take fewer of --dispatchers",
+                        n + 1
+                    ));
+                    break;
+                }
+            }
+        }
+        for _ in &threads {
+            let said = all_ready
+                .recv()
+                .expect("each dispatcher says whether it is ready");
+            outcome = outcome.and(said);
+        }
+        gate.open(outcome.is_ok());
+        let (mut arrivals, mut done) = (0, Vec::new());
+        for thread in threads {
+            let (more_arrivals, more_done) = measure::join(thread);
+            arrivals += more_arrivals;
+            done.extend(more_done);
+        }
+        outcome.map(|()| (arrivals, done))
+    })
+}
+
+/// Where dispatchers wait for each other.
+#[derive(Default)]
+struct Gate {
+    /// Once it is known: when all begin, or that nobody does.
+    begin: Mutex<Option<Option<Instant>>>,
+    known: Condvar,
+}
+
+impl Gate {
+    fn open(&self, go: bool) {
+        let soon = Instant::now() + Duration::from_millis(50);
+        *self.begin.lock().expect(NO_PANIC) = Some(go.then_some(soon));
+        self.known.notify_all();
+    }
+
+    fn wait(&self) -> Option<Instant> {
+        let begin = self.begin.lock().expect(NO_PANIC);
+        let known = self.known.wait_while(begin, |begin| begin.is_none());
+        known.expect(NO_PANIC).flatten()
+    }
+}
+
+/// A dispatcher with its workers, until the end.
+fn dispatcher(
+    plan: Plan,
+    rng: Rng,
+    ready: &mpsc::Sender<Result<(), String>>,
+    gate: &Gate,
+) -> Served {
+    let desk = Desk::default();
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        let mut outcome =
+            measure::wake_exactly().map_err(|error| format!("cannot set the timer slack: {error}"));
+        for n in 0..plan.workers as usize {
+            let desk = &desk;
+            let made = thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn_scoped(scope, move || work(desk, n));
+            match made {
+                Ok(worker) => workers.push(worker),
+                Err(error) => {
+                    outcome = Err(format!(
+                        "worker {} of a dispatcher cannot be made: {error}; take fewer of --workers",
+                        n + 1
+                    ));
+                    break;
+                }
+            }
+        }
+        ready.send(outcome).expect("the other end waits for this");
+        let call = |n: usize| workers[n].thread().unpark();
+        let arrivals = gate
+            .wait()
+            .map_or(0, |begin| dispatch(plan, &desk, begin, rng, call));
+        desk.over.store(true, Ordering::SeqCst);
+        (0..workers.len()).for_each(call);
+        let done = workers.into_iter().flat_map(measure::join).collect();
+        (arrivals, done)
+    })
+}
+
+/// Takes requests in: how many arrived in the measured time.
+fn dispatch(plan: Plan, desk: &Desk, begin: Instant, mut rng: Rng, call: impl Fn(usize)) -> usize {
+    let (from, until) = (begin + plan.warmup, begin + plan.warmup + plan.time);
+    let mut arrivals = 0;
+    let mut came = begin;
+    loop {
+        came += Duration::from_nanos(rng.exponential(plan.gap_ns));
+        if came >= until {
+            thread::sleep(until.saturating_duration_since(Instant::now()));
+            return arrivals;
+        }
+        let early = came.saturating_duration_since(Instant::now());
+        if !early.is_zero() {
+            thread::sleep(early);
+        }
+        let (work_ns, long) = plan.work.draw(&mut rng);
+        let measured = came >= from;
+        arrivals += usize::from(measured);
+        let request = Request {
+            came,
+            taken: Instant::now(),
+            work_ns,
+            long,
+            measured,
+        };
+        let idle = {
+            let mut state = desk.state();
+            state.queue.push_back(request);
+            state.idle.pop()
+        };
+        if let Some(n) = idle {
+            call(n);
+        }
+    }
+}
+
+/// A worker, until the end: the measured requests that it did.
+fn work(desk: &Desk, n: usize) -> Vec<Done> {
+    let mut all = Vec::new();
+    while !desk.over.load(Ordering::SeqCst) {
+        let next = {
+            let mut state = desk.state();
+            let next = state.queue.pop_front();
+            if next.is_none() && !state.idle.contains(&n) {
+                state.idle.push(n);
+            }
+            next
+        };
+        let Some(request) = next else {
+            thread::park();
+            continue;
+        };
+        let since = |at: Instant| measure::nanoseconds(at.saturating_duration_since(request.came));
+        let begun = Instant::now();
+        measure::work_for(request.work_ns);
+        if request.measured {
+            all.push(Done {
+                intake: since(request.taken),
+                delay: since(begun),
+                latency: since(Instant::now()),
+                long: request.long,
+            });
+        }
+    }
+    all
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} CPUs, {} dispatchers with {} workers each; a request of {} us ({:?}) every {:.3} us of each dispatcher\n\
+         {} of {} requests done\n",
+        report.cpus,
+        report.dispatchers,
+        report.workers,
+        report.mean_work_ns as f64 / 1e3,
+        report.distribution,
+        report.mean_gap_ns as f64 / 1e3,
+        report.requests,
+        report.arrivals,
+    );
+    if report.requests * 1000 < report.arrivals * 980 {
+        text += "the CPUs did not keep up: latencies grow with --seconds; lower --load or --rate\n";
+    }
+    let rows = [
+        ("request latency", Some(&report.latency)),
+        ("request intake", Some(&report.intake)),
+        ("request delay", Some(&report.delay)),
+        ("short latency", report.short.as_ref()),
+        ("long latency", report.long.as_ref()),
+    ];
+    for (name, delay) in rows {
+        let Some(delay) = delay else { continue };
+        let values = [
+            ("p50", delay.p50_ns),
+            ("p90", delay.p90_ns),
+            ("p99", delay.p99_ns),
+            ("max", delay.max_ns),
+        ];
+        for (quantile, ns) in values {
+            text += &format!("{name} {quantile}: {:.3} ms\n", ns as f64 / 1e6);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> Args {
+        Args {
+            load: 70,
+            rate: None,
+            service_us: 100,
+            distribution: Distribution::Exponential,
+            long_us: 10_000,
+            long_permille: 5,
+            dispatchers: None,
+            workers: 4,
+            seconds: 1,
+            seed: 1,
+            format: Format::Table,
+        }
+    }
+
+    // Goal: load and rate mean what they say. Method: gaps worked out by hand, and one that nobody can keep.
+    #[test]
+    fn gaps_follow_from_load_and_rate() {
+        let gap = |args: &Args, cpus, dispatchers| {
+            plan(args, cpus, dispatchers)
+                .map(|plan| plan.gap_ns)
+                .map_err(|failure| failure.error.to_string())
+        };
+        // 4 CPUs at half load do 2 requests in 100 us; with two dispatchers each has one of them.
+        let half = Args { load: 50, ..args() };
+        assert_eq!(gap(&half, 4, 1), Ok(50_000));
+        assert_eq!(gap(&half, 4, 2), Ok(100_000));
+        let rate = Args {
+            rate: Some(1000),
+            ..args()
+        };
+        assert_eq!(gap(&rate, 4, 3), Ok(3_000_000));
+        // 995 of 100 us and 5 of 10 ms: 149.5 us in the mean.
+        let bimodal = Args {
+            distribution: Distribution::Bimodal,
+            load: 100,
+            ..args()
+        };
+        assert_eq!(gap(&bimodal, 1, 1), Ok(149_500));
+        let fast = Args {
+            rate: Some(1_000_000_000),
+            ..args()
+        };
+        let error = gap(&fast, 4, 1).expect_err("nobody takes in a request per ns");
+        assert!(error.contains("--dispatchers"), "{error}");
+    }
+
+    // Goal: requests that come are done, once each, and times are in order. Method: a quarter of a second of light load on this
+    // machine, which may be busy: nothing is asked of how long they take.
+    #[test]
+    fn what_comes_is_done() {
+        let plan = Plan {
+            gap_ns: 2_000_000,
+            work: Work {
+                distribution: Distribution::Bimodal,
+                service_ns: 20_000,
+                long_ns: 200_000,
+                long_permille: 200,
+            },
+            warmup: Duration::from_millis(20),
+            time: Duration::from_millis(250),
+            workers: 3,
+        };
+        let (arrivals, done) = serve(plan, 2, 1).expect("threads can be made");
+        // 250 in the mean, with a deviation of 16.
+        assert!((170..=330).contains(&arrivals), "{arrivals}");
+        assert!(
+            done.len() <= arrivals && done.len() * 2 > arrivals,
+            "{}",
+            done.len()
+        );
+        for one in &done {
+            assert!(one.intake <= one.delay && one.delay < one.latency);
+            let least = if one.long { 200_000 } else { 20_000 };
+            assert!(one.latency - one.delay >= least, "{one:?}");
+        }
+        assert!(done.iter().any(|one| one.long) && done.iter().any(|one| !one.long));
+    }
+}
