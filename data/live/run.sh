@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
 # What docs/FIDELITY.md compares at real speed: programs under the scheduler of the machine at hand, which should be idle otherwise;
-# three minutes. Needs hackbench (rt-tests) and tbench (dbench) on the PATH, and taskset; TBENCH_CLIENT names tbench's file of operations, if
+# four minutes. Needs hackbench (rt-tests), tbench (dbench) and usher on the PATH, and taskset; TBENCH_CLIENT names tbench's file of operations, if
 # it is not where Debian has it. Prints a line per run: the program and its arguments,
-# the CPUs that it might use, what came out, and context switches of the whole machine. In a directory beside this script:
+# the CPUs that it might use, what came out, and context switches of the whole machine, or of requests p50 and p99. In a directory
+# beside this script:
 #   usher bench costs > costs.toml
 #   usher topo --format machine --costs ./costs.toml > machine.toml
 #   sh ../run.sh > programs.txt
@@ -42,6 +43,14 @@ tbench_on() {
 	wait "$server" 2>/dev/null || true
 	server=
 }
+requests_on() {
+	load="--load $1 --seconds 3"
+	# shellcheck disable=SC2086 # several words
+	taskset -c "$all" usher bench requests $load --seed "$2" | awk -v said="requests $load cpus=$all" '
+		/^request latency p50/ { p50 = $4 }
+		/^request latency p99/ { print said " p50_ms=" p50 " p99_ms=" $4; found = 1 }
+		END { exit !found }'
+}
 echo "# $(uname -sr), $(nproc) CPUs."
 for _ in 1 2 3 4 5; do
 	for groups in 1 2 4 8 16; do
@@ -66,4 +75,9 @@ done
 for _ in 1 2; do
 	tbench_on 0 0 0 1
 	[ "$last" = 0 ] || tbench_on 0 1 0,1 1
+done
+for seed in 1 2 3; do
+	for load in 10 30 50 70 80; do
+		requests_on $load $seed
+	done
 done

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Regenerates the tables of docs/FIDELITY.md, "At real speed": how long programs took on real machines (`data/live/*/`, from
+//! Regenerates the tables of docs/FIDELITY.md, "How long does it take on a real machine?": how long programs took on real machines (`data/live/*/`, from
 //! `data/live/run.sh`) beside how long the simulator says, which knows what `usher bench costs` measured there, and nothing else.
 //!
 //! `cargo run --release -p usher-sim --example live [-- DIR...]`
@@ -20,11 +20,11 @@ const SEEDS: u64 = 3;
 /// A simulated hackbench does this part of the rounds: what it takes grows with them.
 const ROUNDS: u64 = 4;
 
-/// What came out of runs alike: seconds, or MB per second.
+/// What came out of runs alike: seconds, or MB per second, and switches; of requests how long they took, p50 and p99, in ms.
 #[derive(Default)]
 struct Runs {
-    result: Vec<f64>,
-    switches: Vec<f64>,
+    first: Vec<f64>,
+    second: Vec<f64>,
 }
 
 fn median(of: &[f64]) -> f64 {
@@ -73,14 +73,13 @@ impl Place {
         )?)
     }
 
-    /// The same load, simulated: what came out, and switches per message or megabyte.
+    /// The same load, simulated: what came out, and switches per message; of requests p50 and p99.
     fn simulated(&self, load: &str, cpus: &str) -> Result<[f64; 2], Box<dyn Error>> {
         let words: Vec<&str> = load.split(' ').collect();
         let has = |flag: &str| words.contains(&flag);
         let mut params = Params::new();
-        let hackbench = words[0] == "hackbench";
         let mut of_part = 1.0;
-        if hackbench {
+        if words[0] == "hackbench" {
             let loops = after(&words, "-l")?;
             let simulated = (loops / ROUNDS).max(1);
             of_part = loops as f64 / simulated as f64;
@@ -88,6 +87,9 @@ impl Place {
             params.set("loops", simulated.to_string());
             params.set("ipc", if has("-p") { "pipe" } else { "socket" });
             params.set("mode", if has("-T") { "thread" } else { "process" });
+        } else if words[0] == "requests" {
+            params.set("load", after(&words, "--load")?.to_string());
+            params.set("runtime", format!("{}s", after(&words, "--seconds")?));
         } else {
             params.set("clients", words[1]);
             params.set("protocol", &self.protocol);
@@ -103,12 +105,13 @@ impl Place {
         for seed in 1..=SEEDS {
             let report = case.run(seed, Options::default(), |_| true)?;
             let metric = |name: &str| report.metrics[name];
-            let of = match hackbench {
-                true => [
+            let of = match words[0] {
+                "hackbench" => [
                     metric("elapsed_ns") * of_part / 1e9,
                     metric("context_switches") / metric("messages"),
                 ],
-                false => [metric("throughput_bytes_per_s") / 1e6, f64::NAN],
+                "requests" => ["latency_ns_p50", "latency_ns_p99"].map(|name| metric(name) / 1e6),
+                _ => [metric("throughput_bytes_per_s") / 1e6, f64::NAN],
             };
             sums = [sums[0] + of[0], sums[1] + of[1]];
         }
@@ -136,27 +139,42 @@ fn compare(dir: &Path) -> Result<(), Box<dyn Error>> {
         };
         let key = (load.to_owned(), cpus.to_owned());
         let of = runs.entry(key.clone()).or_default();
-        of.result.push(number()?);
-        of.switches.push(number()?);
-        if of.result.len() == 1 {
+        of.first.push(number()?);
+        of.second.push(number()?);
+        if of.first.len() == 1 {
             order.push(key);
         }
     }
     let name = dir.file_name().unwrap_or(dir.as_os_str());
     println!("\n{}\n", name.to_string_lossy());
+    let (requests, programs): (Vec<_>, Vec<_>) = order
+        .into_iter()
+        .partition(|(load, _)| load.starts_with("requests "));
+    compare_programs(&place, &programs, &runs)?;
+    compare_requests(&place, &requests, &runs)
+}
+
+/// A program and its arguments, and the CPUs that it might use.
+type Load = (String, String);
+
+fn compare_programs(
+    place: &Place,
+    loads: &[Load],
+    runs: &BTreeMap<Load, Runs>,
+) -> Result<(), Box<dyn Error>> {
     println!("| load | CPUs | real | simulated | ratio | switches per message: real | simulated |");
     println!("|---|---|---:|---:|---:|---:|---:|");
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for key in &order {
+    for key in loads {
         let (load, cpus) = key;
-        let real = median(&runs[key].result);
+        let real = median(&runs[key].first);
         let [simulated, switches] = place.simulated(load, cpus)?;
         let ratio = simulated / real;
         let words: Vec<&str> = load.split(' ').collect();
         let (unit, kind, per_message) = match words[0] {
             "hackbench" => {
                 let messages = 400 * after(&words, "-g")? * after(&words, "-l")?;
-                let real = median(&runs[key].switches) / messages as f64;
+                let real = median(&runs[key].second) / messages as f64;
                 let kind = if words.contains(&"-p") {
                     "hackbench, pipes"
                 } else {
@@ -174,12 +192,49 @@ fn compare(dir: &Path) -> Result<(), Box<dyn Error>> {
         ratios.entry(kind).or_default().push(ratio);
     }
     for (kind, ratios) in ratios {
-        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        println!("\n{kind}: simulated over real {mean:.2} in the geometric mean of {}, {least:.2} to {most:.2}", ratios.len());
+        tell_ratios(kind, &ratios);
     }
     Ok(())
+}
+
+/// An open load: the median request, and one of a hundred.
+fn compare_requests(
+    place: &Place,
+    loads: &[Load],
+    runs: &BTreeMap<Load, Runs>,
+) -> Result<(), Box<dyn Error>> {
+    if loads.is_empty() {
+        return Ok(());
+    }
+    println!("\n| load | CPUs | p50: real | simulated | ratio | p99: real | simulated | ratio |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    let mut ratios = [Vec::new(), Vec::new()];
+    for key in loads {
+        let (load, cpus) = key;
+        let simulated = place.simulated(load, cpus)?;
+        let real = [&runs[key].first, &runs[key].second].map(|of| median(of));
+        let mut row = format!("| `{load}` | {cpus} |");
+        for (i, ratios) in ratios.iter_mut().enumerate() {
+            let ratio = simulated[i] / real[i];
+            row += &format!(
+                " {} ms | {} ms | {ratio:.2} |",
+                figures(real[i]),
+                figures(simulated[i])
+            );
+            ratios.push(ratio);
+        }
+        println!("{row}");
+    }
+    tell_ratios("requests, p50", &ratios[0]);
+    tell_ratios("requests, p99", &ratios[1]);
+    Ok(())
+}
+
+fn tell_ratios(kind: &str, ratios: &[f64]) {
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    println!("\n{kind}: simulated over real {mean:.2} in the geometric mean of {}, {least:.2} to {most:.2}", ratios.len());
 }
 
 /// Three of them.

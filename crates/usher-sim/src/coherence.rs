@@ -12,7 +12,12 @@
 //! is done, so N CPUs that hammer a line get at most one access per transfer time together, and each waits
 //! for the others. Reads of a line that nobody changed do not queue.
 //!
-//! The set is exact. Up to six cores are kept in the line; a seventh moves them to a bitmap from a pool,
+//! A callback makes all its accesses at once, each with the time at which it gets to it. So a line may be
+//! booked for a time that is still to come when another CPU wants it. Reads change nothing, and take place in
+//! the order of their times: a read that is done before the booking begins goes first, and so does a write
+//! before a single read. Writes keep the order in which they were made, and wait.
+//!
+//! The set is exact. Up to four cores are kept in the line; a fifth moves them to a bitmap from a pool,
 //! which the next write gives back. Not modelled: capacity evictions (a copy stays until somebody writes)
 //! and store buffers (a store waits for its line as an atomic operation does).
 
@@ -30,23 +35,53 @@ pub enum Access {
     Rmw,
 }
 
-const INLINE: usize = 6;
+const INLINE: usize = 4;
 const NOBODY: u16 = u16::MAX;
 
 /// Half a line of the machine that runs the simulation.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 struct Line {
-    /// When the transfer under way, or a lock, ends.
+    /// When what it is booked for, a transfer or a lock, ends.
     free_at: Nanos,
+    /// How long that lasts, in ns; of several that follow each other, since the first began.
+    booked: u32,
     /// The cores with a copy: `sharers[..nr]`, or a bitmap if `bitmap` is not 0 (then index + 1).
     sharers: [u16; INLINE],
     nr: u16,
     /// The core that wrote last, if nobody has read since; else [`NOBODY`].
     owner: u16,
     home: u16,
-    class: u16,
+    class: u8,
+    /// Whether it is booked for one read and nothing else.
+    for_read: bool,
     bitmap: u32,
+}
+
+impl Line {
+    /// Books an access at this time that takes so long; how long it has to wait. `moves`: it moves or changes the line.
+    fn book(&mut self, kind: Access, moves: bool, at: Nanos, ns: Nanos) -> Nanos {
+        let from = self.free_at - Nanos::from(self.booked);
+        let is_read = kind == Access::Read;
+        if at + ns <= from && (is_read || self.for_read) {
+            if !is_read {
+                self.set_booking(at, at + ns, false);
+            }
+            return 0;
+        }
+        let wait = self.free_at.saturating_sub(at);
+        if moves {
+            let from = if wait == 0 { at } else { from };
+            self.set_booking(from, at + wait + ns, is_read && wait == 0);
+        }
+        wait
+    }
+
+    fn set_booking(&mut self, from: Nanos, until: Nanos, for_read: bool) {
+        self.free_at = until;
+        self.booked = u32::try_from(until - from).unwrap_or(u32::MAX);
+        self.for_read = for_read;
+    }
 }
 
 /// What happened to the lines of one class.
@@ -181,17 +216,23 @@ impl Lines {
                 });
                 self.classes.len() - 1
             });
+        assert!(
+            index <= usize::from(u8::MAX),
+            "more than 256 classes of lines"
+        );
         LineClass(index as u32)
     }
 
     pub fn add(&mut self, class: LineClass, home: Option<Node>) -> LineId {
         self.lines.push(Line {
             free_at: 0,
+            booked: 0,
             sharers: [0; INLINE],
             nr: 0,
             owner: NOBODY,
             home: home.map_or(NOBODY, |node| node.0 as u16),
-            class: class.0 as u16,
+            class: class.0 as u8,
+            for_read: false,
             bitmap: 0,
         });
         LineId(u32::try_from(self.lines.len() - 1).expect("fewer than 2^32 lines"))
@@ -216,7 +257,7 @@ impl Lines {
     }
 
     pub fn set_class(&mut self, line: LineId, class: LineClass) {
-        self.lines[line.index()].class = class.0 as u16;
+        self.lines[line.index()].class = class.0 as u8;
     }
 
     pub fn set_home(&mut self, line: LineId, home: Node) {
@@ -236,7 +277,7 @@ impl Lines {
     pub fn access(&mut self, core: u32, id: LineId, kind: Access, at: Nanos) -> Nanos {
         let core = core as u16;
         let line = &self.lines[id.index()];
-        let class = line.class as usize;
+        let class = usize::from(line.class);
         let held = self.holds(line, core);
         let sole = held && line.nr == 1;
         if held && (kind == Access::Read || sole) {
@@ -261,9 +302,8 @@ impl Lines {
         } else {
             self.hit_ns
         });
-        let wait = line.free_at.saturating_sub(at);
+        let wait = line.book(kind, true, at, work);
         line.owner = line.sharers[0];
-        line.free_at = at + wait + work;
         stats.writes += 1;
         stats.write_ns += wait + work;
         stats.wait_ns += wait;
@@ -286,11 +326,12 @@ impl Lines {
             Access::Read => self.nearest(line, core),
             _ => self.farthest(line, core),
         };
-        let wait = line.free_at.saturating_sub(at);
         let mut ns = Nanos::from(cost.ns);
         if kind == Access::Rmw {
             ns += Nanos::from(self.rmw_ns);
         }
+        let moves = dirty || kind != Access::Read;
+        let wait = self.lines[id.index()].book(kind, moves, at, ns);
         let stats = &mut self.classes[class];
         match cost.from {
             Some(distance) => stats.transfers[distance as usize] += 1,
@@ -303,16 +344,11 @@ impl Lines {
             stats.load_ns += wait + ns;
             debug_assert!(!held);
             self.join(id, core);
-            let line = &mut self.lines[id.index()];
-            line.owner = NOBODY;
-            if dirty {
-                line.free_at = at + wait + ns;
-            }
+            self.lines[id.index()].owner = NOBODY;
         } else {
             stats.writes += 1;
             stats.write_ns += wait + ns;
             self.seize(id, core);
-            self.lines[id.index()].free_at = at + wait + ns;
         }
         wait + ns
     }
@@ -325,8 +361,14 @@ impl Lines {
     /// A lock's holder lets go at time `at`: nobody gets the line before.
     pub fn unlock(&mut self, id: LineId, taken_at: Nanos, at: Nanos) {
         let line = &mut self.lines[id.index()];
-        line.free_at = line.free_at.max(at);
-        let stats = &mut self.classes[line.class as usize];
+        if line.free_at < at {
+            let from = match taken_at <= line.free_at {
+                true => line.free_at - Nanos::from(line.booked),
+                false => taken_at,
+            };
+            line.set_booking(from, at, false);
+        }
+        let stats = &mut self.classes[usize::from(line.class)];
         stats.locks += 1;
         stats.held_ns += at - taken_at;
     }

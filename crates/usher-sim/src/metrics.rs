@@ -33,6 +33,8 @@ pub struct WorkloadMetrics {
     latencies: Vec<(String, Latency)>,
     counters: Vec<(String, u64)>,
     values: Vec<(String, Option<u64>)>,
+    /// Requests that arrive by themselves, per second, in the mean.
+    pub(crate) offered_per_s: Option<f64>,
 }
 
 impl WorkloadMetrics {

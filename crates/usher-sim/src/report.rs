@@ -208,7 +208,7 @@ impl Report {
                     (word.name.clone(), report)
                 })
                 .collect(),
-            limits: limits(&sim, &latencies),
+            limits: limits(&sim, &latencies, elapsed),
             log_hash: format!("{:016x}", sim.hash.finish()),
             partial,
             latencies,
@@ -217,7 +217,7 @@ impl Report {
 }
 
 /// What the workload and the policy leave out, how far the costs are known, and what is of few values.
-fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>) -> Vec<String> {
+fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>, elapsed: u64) -> Vec<String> {
     let costs = sim.host.machine.costs();
     let assumed = format!(
         "{} of the {} costs of table {} are assumed, not measured",
@@ -240,21 +240,20 @@ fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>) -> Vec<String
         .chain(unheeded)
         .chain([assumed])
         .chain(few_values(sim, latencies))
-        .chain(fell_behind(sim))
+        .chain(fell_behind(sim, elapsed))
         .collect()
 }
 
-/// Of what arrives by itself, as much may be under way when a run ends, in thousandths.
-const UNDER_WAY_PERMILLE: u64 = 20;
-
-/// Whether more arrived than was done: then latencies say how long the run was, and leave out what still waits.
-fn fell_behind(sim: &Simulation) -> Option<String> {
-    let count = |name| sim.host.world.metrics.counter(name);
-    let (arrived, done) = (count(requests::ARRIVED)?, count(requests::DONE)?);
-    (done * 1000 < arrived * (1000 - UNDER_WAY_PERMILLE)).then(|| {
-        format!(
-            "the CPUs did not keep up: {done} of {arrived} requests were done, so latencies grow with `runtime`; lower `load` or `rate`"
-        )
+/// Whether more arrives by itself than is done: then latencies say how long the run was, and leave out what still waits. Chance may
+/// have fewer arrive, by five deviations, and a queue may be longer at the end than at the beginning, by 2 per cent of all.
+fn fell_behind(sim: &Simulation, elapsed: u64) -> Option<String> {
+    let metrics = &sim.host.world.metrics;
+    let expected = metrics.offered_per_s? * elapsed as f64 / 1e9;
+    let done = metrics.counter(requests::DONE)? as f64;
+    (expected - done > (expected * 0.02).max(5.0 * expected.sqrt())).then(|| {
+        "the CPUs did not keep up with what arrives, so latencies grow with `runtime`; lower `load` or `rate`, or raise `dispatchers` if \
+         these are late (`intake`)"
+            .into()
     })
 }
 

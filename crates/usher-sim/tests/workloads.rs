@@ -346,4 +346,13 @@ fn an_open_load_comes_whatever_is_done() {
             }
         }
     }
+    // A dispatcher that does not keep up takes in less than arrives.
+    let pairs = [
+        "dispatchers=1",
+        "rate=3000000",
+        "service=100ns",
+        "runtime=50ms",
+    ];
+    let report = try_run(SMALL, "requests", "usher", &pairs, 3).expect("a legal run");
+    assert!(told(&report), "{:?}", report.limits);
 }

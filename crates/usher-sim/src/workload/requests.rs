@@ -38,7 +38,7 @@ const FIGURES: &[Figure] = &[
         "load",
         70,
         (1, 1_000),
-        "work that arrives, in per cent of what all CPUs can do when all are busy",
+        "work that arrives, in per cent of what all CPUs can do when all are busy; without meaning if `rate` is given",
         "assumed",
     ),
     count(
@@ -110,9 +110,7 @@ const MOST_WORKERS: u64 = 200_000;
 /// Between two requests of a dispatcher, at least: less than it takes to wake a worker.
 const LEAST_GAP: Nanos = 100;
 
-/// Counters by which a report tells whether the machine kept up.
-pub(crate) const ARRIVED: &str = "arrivals";
-/// See [`ARRIVED`].
+/// The counter of requests that are done.
 pub(crate) const DONE: &str = "requests";
 
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
@@ -126,6 +124,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let work = Work::read(args);
     let gap = gap(args, work.mean(), dispatchers)?;
     let mut world = World::new();
+    world.metrics.offered_per_s = Some(1e9 * dispatchers as f64 / gap as f64);
     let long = match work {
         Work::Bimodal { long, .. } => Some(long),
         Work::Exponential(_) | Work::Fixed(_) => None,
@@ -137,7 +136,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         dispatch: args.get("dispatch"),
         footprint_kib: args.get_u32("footprint_kib"),
         start: world.new_barrier(args.get_u32("dispatchers") + 1),
-        arrived: world.new_counter(ARRIVED),
+        arrived: world.new_counter("arrivals"),
         done: world.new_counter(DONE),
         latency: world.new_latency("latency"),
         intake: world.new_latency("intake"),
@@ -190,8 +189,13 @@ fn gap(args: &Args<'_>, mean_work: Nanos, dispatchers: u64) -> Result<Nanos, Sim
     let gap = u64::try_from(gap).unwrap_or(u64::MAX);
     if gap < LEAST_GAP {
         let what = format!(
-            "asks for a request every {gap} ns of each dispatcher, which is less than it takes to take one in; raise `dispatchers` or lower it"
+            "asks for a request every {gap} ns of each dispatcher, which is less than it takes to take one in; raise `dispatchers`, or lower `{key}`"
         );
+        return Err(bad(key, what));
+    }
+    let time = args.get("warmup").saturating_add(args.get("runtime"));
+    if gap / dispatchers > time {
+        let what = "asks for less than one request in the whole run; raise it, or `runtime`";
         return Err(bad(key, what));
     }
     Ok(gap)

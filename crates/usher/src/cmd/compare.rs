@@ -561,7 +561,9 @@ fn write_tidy(
     runs: &[Runs],
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let hint = args.what.hint.iter().map(|hint| ("hint", hint.as_str()));
     let set = args.what.set.iter().filter_map(|pair| pair.split_once('='));
+    let set = set.chain(hint);
     let (set_keys, set_values): (Vec<&str>, Vec<&str>) = set.unzip();
     let swept = points[0].iter().map(|(key, _)| key.as_str());
     let keys = set_keys.into_iter().chain(swept);

@@ -262,12 +262,14 @@ fn rezero(rq: &mut Rq, tasks: &Tasks) {
 /// 6.2 wakeup preemption: whether `wakee`, queued here, runs instead of the current task, whose time is
 /// accounted.
 pub fn wakeup_preempts(times: &EevdfTimes, rq: &mut Rq, tasks: &Tasks, wakee: TaskId) -> bool {
-    let Some(curr_id) = rq.curr else { return false };
+    let Some(curr_id) = rq.curr.filter(|_| times.wakeup_preemption) else {
+        return false;
+    };
     let (curr, task) = (&tasks[curr_id.index()], &tasks[wakee.index()]);
     if curr.is_idle_policy() != task.is_idle_policy() {
         return curr.is_idle_policy();
     }
-    if !times.wakeup_preemption || !matches!(task.class, Class::Normal { .. }) {
+    if !matches!(task.class, Class::Normal { .. }) {
         return false;
     }
     if times.preempt_short && short_wins(rq, tasks, curr, task) {

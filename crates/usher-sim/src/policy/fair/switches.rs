@@ -86,7 +86,7 @@ pub fn by_name(name: &str, params: &mut Params) -> Result<Option<Box<dyn Policy>
     build(base, name, params).map(Some)
 }
 
-/// Makes the policy of a name that begins with the name of `base`. Parameters; durations of a
+/// Makes the policy of a name that begins with the name of `base`. Parameters, of which durations of a
 /// class are `default` if not given, the kernel's for a machine of that size:
 ///
 /// | parameter | kernel's name |

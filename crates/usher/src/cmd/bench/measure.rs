@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,8 +81,12 @@ pub fn waited_ns() -> io::Result<u64> {
 
 /// Work that no compiler can leave out, some microseconds of it.
 pub fn work() {
+    steps(2000);
+}
+
+fn steps(steps: u64) {
     let mut sum = 1u64;
-    for step in 0..2000 {
+    for step in 0..steps {
         sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
     }
 }
@@ -97,11 +102,25 @@ fn cpu_time_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Work until the calling thread has had so much more CPU time, however long that takes.
-pub fn work_for(ns: u64) {
+/// Work until the calling thread has had so much more CPU time, however long that takes; false if it was told to give up before.
+/// The clock is a system call, so it is looked at every now and then: the last stretch is as long as is left.
+pub fn work_for(ns: u64, give_up: &AtomicBool) -> bool {
+    static STEPS_PER_US: OnceLock<u64> = OnceLock::new();
+    let per_us = *STEPS_PER_US.get_or_init(|| {
+        let begun = cpu_time_ns();
+        steps(100_000);
+        (100_000_000 / (cpu_time_ns() - begun).max(1)).max(1)
+    });
     let until = cpu_time_ns() + ns;
-    while cpu_time_ns() < until {
-        std::hint::spin_loop();
+    loop {
+        let left = until.saturating_sub(cpu_time_ns());
+        if left == 0 {
+            return true;
+        }
+        if give_up.load(Ordering::Relaxed) {
+            return false;
+        }
+        steps((left.min(50_000) * per_us / 1000).max(1));
     }
 }
 

@@ -24,7 +24,8 @@ use crate::exit::{Code, Failure};
 /// that falls behind, are in it. `usher sim --workload requests` is the same, simulated.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Work that arrives, in per cent of the time of all CPUs that this process may use
+    /// Work that arrives, in per cent of the time of all CPUs that this process may use. (In the simulator what CPUs can do counts,
+    /// and threads of a core share it.)
     #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=1000))]
     load: u64,
 
@@ -99,12 +100,12 @@ struct Report {
     arrivals: usize,
     /// Of these, requests done within it.
     requests: usize,
-    /// From the arrival until the request is done.
-    latency: Delay,
+    /// From the arrival until the request is done; this and the following are `null` if none was done.
+    latency: Option<Delay>,
     /// From the arrival until a dispatcher takes it in.
-    intake: Delay,
+    intake: Option<Delay>,
     /// From the arrival until a worker begins.
-    delay: Delay,
+    delay: Option<Delay>,
     /// With bimodal: `latency` of short requests and of long ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     short: Option<Delay>,
@@ -144,14 +145,14 @@ impl Work {
         }
     }
 
-    /// The work of one request, and whether it is a long one.
-    fn draw(self, rng: &mut Rng) -> (u64, bool) {
+    /// The work of one request, and whether it is a long one, where there are such.
+    fn draw(self, rng: &mut Rng) -> (u64, Option<bool>) {
         match self.distribution {
-            Distribution::Exponential => (rng.exponential(self.service_ns), false),
-            Distribution::Fixed => (self.service_ns, false),
+            Distribution::Exponential => (rng.exponential(self.service_ns), None),
+            Distribution::Fixed => (self.service_ns, None),
             Distribution::Bimodal => match rng.chance(self.long_permille) {
-                true => (self.long_ns, true),
-                false => (self.service_ns, false),
+                true => (self.long_ns, Some(true)),
+                false => (self.service_ns, Some(false)),
             },
         }
     }
@@ -163,7 +164,7 @@ struct Request {
     came: Instant,
     taken: Instant,
     work_ns: u64,
-    long: bool,
+    long: Option<bool>,
     measured: bool,
 }
 
@@ -173,7 +174,8 @@ struct Done {
     intake: u64,
     delay: u64,
     latency: u64,
-    long: bool,
+    at: Instant,
+    long: Option<bool>,
 }
 
 /// Why locks are not poisoned.
@@ -191,6 +193,30 @@ struct State {
     queue: VecDeque<Request>,
     /// Numbers of the workers that idle, the one that began last at the end.
     idle: Vec<usize>,
+    /// By number: whether it is among these.
+    is_idle: Vec<bool>,
+}
+
+impl State {
+    /// The next request for this worker, which is idle if there is none.
+    fn next_for(&mut self, n: usize) -> Option<Request> {
+        let next = self.queue.pop_front();
+        match (&next, self.is_idle[n]) {
+            (None, false) => self.idle.push(n),
+            // Awake, but nobody called it: `park` may return by itself.
+            (Some(_), true) => self.idle.retain(|idle| *idle != n),
+            _ => {}
+        }
+        self.is_idle[n] = next.is_none();
+        next
+    }
+
+    /// An idle worker that is to be called, if there is one.
+    fn call_one(&mut self) -> Option<usize> {
+        let n = self.idle.pop()?;
+        self.is_idle[n] = false;
+        Some(n)
+    }
 }
 
 impl Desk {
@@ -208,9 +234,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let plan = plan(args, cpus, dispatchers)?;
     let (arrivals, done) = serve(plan, dispatchers, args.seed).map_err(environment)?;
     let of = |which: fn(&Done) -> bool, what: fn(&Done) -> u64| {
-        Delay::of(done.iter().filter(|one| which(one)).map(what).collect())
+        let all: Vec<u64> = done.iter().filter(|one| which(one)).map(what).collect();
+        (!all.is_empty()).then(|| Delay::of(all))
     };
-    let bimodal = args.distribution == Distribution::Bimodal;
     let report = Report {
         schema: "usher-bench-requests/1",
         cpus,
@@ -224,8 +250,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         latency: of(|_| true, |one| one.latency),
         intake: of(|_| true, |one| one.intake),
         delay: of(|_| true, |one| one.delay),
-        short: bimodal.then(|| of(|one| !one.long, |one| one.latency)),
-        long: bimodal.then(|| of(|one| one.long, |one| one.latency)),
+        short: of(|one| one.long == Some(false), |one| one.latency),
+        long: of(|one| one.long == Some(true), |one| one.latency),
     };
     args.format.print(&report, text)?;
     Ok(Code::Fine)
@@ -250,7 +276,8 @@ fn plan(args: &Args, cpus: usize, dispatchers: u32) -> Result<Plan, Failure> {
     if gap_ns < 100 {
         return Err(wrong_use(format!(
             "{given} asks for a request every {gap_ns} ns of each dispatcher, which is less than it takes to take one in; raise \
-             --dispatchers or lower it"
+             --dispatchers or --service-us, or lower {}",
+            if args.rate.is_some() { "--rate" } else { "--load" }
         )));
     }
     Ok(Plan {
@@ -335,6 +362,7 @@ fn dispatcher(
     gate: &Gate,
 ) -> Served {
     let desk = Desk::default();
+    desk.state().is_idle = vec![false; plan.workers as usize];
     thread::scope(|scope| {
         let mut workers = Vec::new();
         let mut outcome =
@@ -357,12 +385,13 @@ fn dispatcher(
         }
         ready.send(outcome).expect("the other end waits for this");
         let call = |n: usize| workers[n].thread().unpark();
-        let arrivals = gate
-            .wait()
-            .map_or(0, |begin| dispatch(plan, &desk, begin, rng, call));
+        let begin = gate.wait();
+        let arrivals = begin.map_or(0, |begin| dispatch(plan, &desk, begin, rng, call));
         desk.over.store(true, Ordering::SeqCst);
         (0..workers.len()).for_each(call);
-        let done = workers.into_iter().flat_map(measure::join).collect();
+        let mut done: Vec<Done> = workers.into_iter().flat_map(measure::join).collect();
+        let until = begin.map(|begin| begin + plan.warmup + plan.time);
+        done.retain(|one| until.is_some_and(|until| one.at <= until));
         (arrivals, done)
     })
 }
@@ -378,13 +407,16 @@ fn dispatch(plan: Plan, desk: &Desk, begin: Instant, mut rng: Rng, call: impl Fn
             thread::sleep(until.saturating_duration_since(Instant::now()));
             return arrivals;
         }
-        let early = came.saturating_duration_since(Instant::now());
-        if !early.is_zero() {
-            thread::sleep(early);
-        }
-        let (work_ns, long) = plan.work.draw(&mut rng);
         let measured = came >= from;
         arrivals += usize::from(measured);
+        let (work_ns, long) = plan.work.draw(&mut rng);
+        let now = Instant::now();
+        if now >= until {
+            continue; // It came so late to this one that nobody will do it any more.
+        }
+        if now < came {
+            thread::sleep(came - now);
+        }
         let request = Request {
             came,
             taken: Instant::now(),
@@ -395,7 +427,7 @@ fn dispatch(plan: Plan, desk: &Desk, begin: Instant, mut rng: Rng, call: impl Fn
         let idle = {
             let mut state = desk.state();
             state.queue.push_back(request);
-            state.idle.pop()
+            state.call_one()
         };
         if let Some(n) = idle {
             call(n);
@@ -407,26 +439,20 @@ fn dispatch(plan: Plan, desk: &Desk, begin: Instant, mut rng: Rng, call: impl Fn
 fn work(desk: &Desk, n: usize) -> Vec<Done> {
     let mut all = Vec::new();
     while !desk.over.load(Ordering::SeqCst) {
-        let next = {
-            let mut state = desk.state();
-            let next = state.queue.pop_front();
-            if next.is_none() && !state.idle.contains(&n) {
-                state.idle.push(n);
-            }
-            next
-        };
-        let Some(request) = next else {
+        let Some(request) = desk.state().next_for(n) else {
             thread::park();
             continue;
         };
-        let since = |at: Instant| measure::nanoseconds(at.saturating_duration_since(request.came));
         let begun = Instant::now();
-        measure::work_for(request.work_ns);
-        if request.measured {
+        if measure::work_for(request.work_ns, &desk.over) && request.measured {
+            let at = Instant::now();
+            let since =
+                |at: Instant| measure::nanoseconds(at.saturating_duration_since(request.came));
             all.push(Done {
                 intake: since(request.taken),
                 delay: since(begun),
-                latency: since(Instant::now()),
+                latency: since(at),
+                at,
                 long: request.long,
             });
         }
@@ -447,13 +473,18 @@ fn text(report: &Report) -> String {
         report.requests,
         report.arrivals,
     );
-    if report.requests * 1000 < report.arrivals * 980 {
+    // A queue that is as long as always may have some under way; so may chance.
+    let lost = report.arrivals.saturating_sub(report.requests);
+    if lost * 50 > report.arrivals && lost * lost > 25 * report.arrivals {
         text += "the CPUs did not keep up: latencies grow with --seconds; lower --load or --rate\n";
     }
+    if report.latency.is_none() {
+        text += "no request was done in time: raise --seconds, or lower --load or --rate\n";
+    }
     let rows = [
-        ("request latency", Some(&report.latency)),
-        ("request intake", Some(&report.intake)),
-        ("request delay", Some(&report.delay)),
+        ("request latency", report.latency.as_ref()),
+        ("request intake", report.intake.as_ref()),
+        ("request delay", report.delay.as_ref()),
         ("short latency", report.short.as_ref()),
         ("long latency", report.long.as_ref()),
     ];
@@ -550,9 +581,15 @@ mod tests {
         );
         for one in &done {
             assert!(one.intake <= one.delay && one.delay < one.latency);
-            let least = if one.long { 200_000 } else { 20_000 };
+            let least = if one.long == Some(true) {
+                200_000
+            } else {
+                20_000
+            };
             assert!(one.latency - one.delay >= least, "{one:?}");
         }
-        assert!(done.iter().any(|one| one.long) && done.iter().any(|one| !one.long));
+        for long in [true, false] {
+            assert!(done.iter().any(|one| one.long == Some(long)));
+        }
     }
 }
