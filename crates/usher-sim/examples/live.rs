@@ -162,6 +162,9 @@ fn compare_programs(
     loads: &[Load],
     runs: &BTreeMap<Load, Runs>,
 ) -> Result<(), Box<dyn Error>> {
+    if loads.is_empty() {
+        return Ok(());
+    }
     println!("| load | CPUs | real | simulated | ratio | switches per message: real | simulated |");
     println!("|---|---|---:|---:|---:|---:|---:|");
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
