@@ -182,7 +182,7 @@ fn mistakes_are_named() {
             "is not a sweep",
         ),
         (
-            "compare --shape 2n2l2c2t --runs 1 --set runtime=10ms --metric latency_p99",
+            "compare --shape 2n2l2c2t --runs 1 --set runtime=100ms --metric latency_p99",
             "latency_ns_p99",
         ),
     ] {
