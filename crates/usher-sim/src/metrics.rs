@@ -33,8 +33,8 @@ pub struct WorkloadMetrics {
     latencies: Vec<(String, Latency)>,
     counters: Vec<(String, u64)>,
     values: Vec<(String, Option<u64>)>,
-    /// Requests that arrive by themselves, per second, in the mean.
-    pub(crate) offered_per_s: Option<f64>,
+    /// Where operations arrive by themselves: how many per second, in the mean, and the counter of those that are done.
+    pub(crate) offered: Option<(f64, CounterId)>,
 }
 
 impl WorkloadMetrics {
@@ -77,10 +77,9 @@ impl WorkloadMetrics {
         self.latencies.iter().map(|(name, h)| (name.as_str(), h))
     }
 
-    /// A counter by name.
-    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        let found = self.counters.iter().find(|(known, _)| known == name);
-        found.map(|(_, n)| *n)
+    /// What was counted.
+    pub(crate) fn counted(&self, id: CounterId) -> u64 {
+        self.counters[id.index()].1
     }
 
     /// Adds the results over `elapsed` to a table of named numbers; if the workload measured that time itself, over what it says.

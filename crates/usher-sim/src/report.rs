@@ -13,7 +13,6 @@ use crate::program::Hint;
 use crate::state::NEVER;
 use crate::stats::WordStats;
 use crate::task::State;
-use crate::workload::requests;
 use crate::Simulation;
 
 /// The result of a run. Serializes to the `sim` object that the command line prints.
@@ -248,8 +247,9 @@ fn limits(sim: &Simulation, latencies: &BTreeMap<String, Latency>, elapsed: u64)
 /// have fewer arrive, by five deviations, and a queue may be longer at the end than at the beginning, by 2 per cent of all.
 fn fell_behind(sim: &Simulation, elapsed: u64) -> Option<String> {
     let metrics = &sim.host.world.metrics;
-    let expected = metrics.offered_per_s? * elapsed as f64 / 1e9;
-    let done = metrics.counter(requests::DONE)? as f64;
+    let (per_s, done) = metrics.offered?;
+    let expected = per_s * elapsed as f64 / 1e9;
+    let done = metrics.counted(done) as f64;
     (expected - done > (expected * 0.02).max(5.0 * expected.sqrt())).then(|| {
         "the CPUs did not keep up with what arrives, so latencies grow with `runtime`; lower `load` or `rate`, or raise `dispatchers` if \
          these are late (`intake`)"

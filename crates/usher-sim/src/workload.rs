@@ -11,7 +11,7 @@ mod kbuild;
 mod kit;
 mod pi_stress;
 mod registry;
-pub(crate) mod requests;
+mod requests;
 mod schbench;
 mod stress_ng_cyclic;
 mod sysbench_cpu;

@@ -10,7 +10,7 @@ use crate::ids::{Cpu, Nanos, TaskId};
 use crate::machine::Machine;
 use crate::program::{Action, Outcome, TaskCtx, TaskSpec};
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{Futex, World};
 
 /// Everything about a workload but its name and parameters.
 pub(super) struct Draft {
@@ -59,6 +59,25 @@ pub(super) fn forked(ctx: &TaskCtx<'_>) -> TaskId {
     match ctx.outcome() {
         Outcome::Child(child) => child,
         other => panic!("a fork ends with a child, not with {other:?}"),
+    }
+}
+
+/// Values of a futex that says whether its owner is blocked.
+pub(super) const BLOCKED: u64 = 0;
+/// See [`BLOCKED`].
+pub(super) const RUNNING: u64 = 1;
+
+/// Sets a futex running; whether its owner was blocked and needs waking.
+pub(super) fn post(ctx: &mut TaskCtx<'_>, futex: Futex) -> bool {
+    std::mem::replace(ctx.futex(futex), RUNNING) == BLOCKED
+}
+
+/// The wait of an owner that has set its futex blocked.
+pub(super) fn wait_while_blocked(futex: Futex) -> Action {
+    Action::FutexWait {
+        futex,
+        expected: BLOCKED,
+        timeout: None,
     }
 }
 

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::figures::{bad, choice, count, footprint, span, time, Args, Figure, Kind, MS, US};
-use super::kit::{fork, Draft};
+use super::kit::{fork, post, wait_while_blocked, Draft, BLOCKED, RUNNING};
 use super::registry::WorkloadInfo;
 use super::{Stop, Workload};
 use crate::error::SimError;
@@ -110,9 +110,6 @@ const MOST_WORKERS: u64 = 200_000;
 /// Between two requests of a dispatcher, at least: less than it takes to wake a worker.
 const LEAST_GAP: Nanos = 100;
 
-/// The counter of requests that are done.
-pub(crate) const DONE: &str = "requests";
-
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let dispatchers = args.get("dispatchers");
     let workers = args.get("workers");
@@ -124,7 +121,8 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let work = Work::read(args);
     let gap = gap(args, work.mean(), dispatchers)?;
     let mut world = World::new();
-    world.metrics.offered_per_s = Some(1e9 * dispatchers as f64 / gap as f64);
+    let done = world.new_counter("requests");
+    world.metrics.offered = Some((1e9 * dispatchers as f64 / gap as f64, done));
     let long = match work {
         Work::Bimodal { long, .. } => Some(long),
         Work::Exponential(_) | Work::Fixed(_) => None,
@@ -137,7 +135,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         footprint_kib: args.get_u32("footprint_kib"),
         start: world.new_barrier(args.get_u32("dispatchers") + 1),
         arrived: world.new_counter("arrivals"),
-        done: world.new_counter(DONE),
+        done,
         latency: world.new_latency("latency"),
         intake: world.new_latency("intake"),
         delay: world.new_latency("delay"),
@@ -276,10 +274,6 @@ struct Plan {
     by_length: Option<(Nanos, LatencyId, LatencyId)>,
 }
 
-/// Values of a worker's futex.
-const IDLE: u64 = 0;
-const CALLED: u64 = 1;
-
 /// Where a dispatcher and its workers meet.
 #[derive(Clone, Copy)]
 struct Desk {
@@ -313,7 +307,9 @@ impl Dispatcher {
             queue: world.new_list(),
             idle: world.new_list(),
         };
-        let futexes = (0..plan.workers).map(|_| world.new_futex(CALLED)).collect();
+        let futexes = (0..plan.workers)
+            .map(|_| world.new_futex(RUNNING))
+            .collect();
         Dispatcher {
             plan,
             desk,
@@ -375,7 +371,7 @@ impl Program for Dispatcher {
                     ctx.list(self.desk.queue).extend([came, work]);
                     if let Some(n) = ctx.list(self.desk.idle).pop_front() {
                         let futex = self.futexes[n as usize];
-                        if std::mem::replace(ctx.futex(futex), CALLED) == IDLE {
+                        if post(ctx, futex) {
                             return Action::FutexWake { futex, count: 1 };
                         }
                     }
@@ -411,13 +407,9 @@ impl Program for Worker {
             return Action::Compute(work);
         }
         // Nothing to do; it may have been called for a request that another worker was sooner to take.
-        *ctx.futex(self.futex) = IDLE;
+        *ctx.futex(self.futex) = BLOCKED;
         ctx.list(self.desk.idle).push_front(self.n);
-        Action::FutexWait {
-            futex: self.futex,
-            expected: IDLE,
-            timeout: None,
-        }
+        wait_while_blocked(self.futex)
     }
 }
 

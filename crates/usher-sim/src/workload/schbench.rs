@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::figures::{choice, count, footprint, span, time, Args, Figure, MS, S};
-use super::kit::{fork, Draft};
+use super::kit::{fork, post, wait_while_blocked, Draft, BLOCKED, RUNNING};
 use super::registry::{Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::error::SimError;
@@ -155,10 +155,6 @@ struct Plan {
     loops: CounterId,
 }
 
-/// Values of a futex.
-const BLOCKED: u64 = 0;
-const RUNNING: u64 = 1;
-
 /// One messenger's meeting place.
 #[derive(Clone, Copy)]
 struct Meeting {
@@ -264,11 +260,7 @@ impl Program for Messenger {
                 Step::Wait => {
                     let futex = self.meeting.futex;
                     if *ctx.futex(futex) == BLOCKED {
-                        return Action::FutexWait {
-                            futex,
-                            expected: BLOCKED,
-                            timeout: None,
-                        };
+                        return wait_while_blocked(futex);
                     }
                     self.step = Step::Sleep;
                 }
@@ -280,11 +272,6 @@ impl Program for Messenger {
             }
         }
     }
-}
-
-/// Sets a futex running; whether its owner was blocked and needs waking.
-fn post(ctx: &mut TaskCtx<'_>, futex: Futex) -> bool {
-    std::mem::replace(ctx.futex(futex), RUNNING) == BLOCKED
 }
 
 struct Worker {
@@ -328,11 +315,7 @@ impl Program for Worker {
                 WorkerStep::Wait => {
                     let futex = self.futex;
                     if *ctx.futex(futex) == BLOCKED {
-                        return Action::FutexWait {
-                            futex,
-                            expected: BLOCKED,
-                            timeout: None,
-                        };
+                        return wait_while_blocked(futex);
                     }
                     if !self.plan.sample_after_work {
                         let stamp = *ctx.word(self.stamp);
