@@ -41,6 +41,7 @@ const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_h
 /* Set by the loader after load and before attach: addresses in the arena. */
 struct usher __arena *usher_root;
 struct usher_host_cpu __arena *usher_host_cpus;
+struct usher __arena *usher_copies; /* of *usher_root, by CPU number, where decisions are recorded: bpf_recorded.h */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);
@@ -84,9 +85,14 @@ static void usher_bpf_gave_up(void)
 static __always_inline struct usher __arena *usher(void)
 {
 	asm volatile("" : : "r"(&usher_arena));
+#ifdef USHER_RECORDS
+	return &usher_copies[bpf_get_smp_processor_id()];
+#endif
 	return usher_root;
 }
 
+#include "../core/src/place.c"
+#include "bpf_access.h" /* accesses of what follows are not recorded: record.bpf.h */
 #include "../core/src/core.c"
 #include "sets.bpf.h"
 
@@ -134,6 +140,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 		kick(u, self, usher_rescue(u, self));
 }
 
+#include "record.bpf.h"
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
 #include "capacity.bpf.h"
@@ -192,7 +199,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		}
 	}
 	demand_of(u, p, &r.demand);
-	d = usher_place(u, &r);
+	d = place_recorded(u, p, &r);
 	if (h && h->flags && r.wake == USHER_WAKE_FORK)
 		settle(u, h, u->cids[d.cid].llc);
 	rescue(u, self);

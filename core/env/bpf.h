@@ -89,16 +89,10 @@ static inline void usher_bpf_barrier(void)
 	asm volatile("%0 = atomic_fetch_add((u64 *)(%1 + 0), %0)" : "+r"(zero) : "r"(&word) : "memory");
 }
 
-#define env_read(u, p) (*(const volatile typeof(*(p)) *)(p))
-#define env_write(u, p, v) (*(volatile typeof(*(p)) *)(p) = (v))
-#define env_fetch_or(u, p, bits) usher_bpf_fetch_or((p), (bits))
-#define env_fetch_and(u, p, bits) usher_bpf_fetch_and((p), (bits))
-#define env_fetch_add(u, p, n) __sync_fetch_and_add((p), (u64)(n))
+#include "bpf_access.h"
 #define env_barrier(u) usher_bpf_barrier()
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
-#define env_trace(u, request, decision) ((void)(request), (void)(decision))
 #define env_asymmetric(u) usher_bpf_asymmetric(u)
-#define env_queued(u, llc) usher_bpf_queued(llc)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) can_loop

@@ -70,7 +70,6 @@ static inline u64 usher_log_plus(u64 *p, u64 n)
 #define env_barrier(u) usher_log_add((u)->host->log, 0, USHER_ACCESS_BARRIER)
 #define env_read_barrier(u) ((void)(u)) /* costs nothing on x86 */
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
-#define env_trace(u, request, decision) ((void)(request), (void)(decision))
 #define env_queued(u, llc) \
 	(usher_log_add((u)->host->log, (llc), USHER_ACCESS_QUEUED), (u)->host->queued[(llc)])
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))

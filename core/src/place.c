@@ -42,8 +42,12 @@
 #include "../include/usher/usher.h"
 #include "idle.c"
 #include "fit.c"
-#include "queue.c"
 #include "hint.c"
+
+#define USHER_QUEUE_LONG 4   /* tasks waiting per CPU from which on a much shorter queue is looked for, */
+#define USHER_SHORTER_NEAR 16 /* ... of which this one is so many quarters in the node, */
+#define USHER_SHORTER_FAR 32  /* ... and so many in another; */
+#define USHER_SHORTER_BORN 5  /* that is enough for a newborn */
 
 USHER_INLINE struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed)
 {
@@ -257,6 +261,60 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 	return usher_place_sync(u, s, reason);
 }
 
+/* Whether more tasks wait at llc than at other, for what the CPUs of both do. */
+USHER_FN bool usher_queue_longer(struct usher USHER_MEM *u, u32 llc, u32 other)
+{
+	return env_queued(u, llc) * u->llcs[other].power > env_queued(u, other) * u->llcs[llc].power;
+}
+
+/* The lowest cid of llc in the set (NULL: any), or USHER_NONE_IDLE. */
+USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *set, u32 llc)
+{
+	struct usher_llc USHER_MEM *l = &u->llcs[llc];
+	u32 i;
+
+	if (!set)
+		return l->first_cid;
+	for (i = 0; i < l->nr_shards && env_again(u); i = env_next(u, i)) {
+		struct usher_shard USHER_MEM *shard = &u->shards[l->first_shard + i];
+		u64 bits = usher_set_bits(set, shard);
+
+		if (bits)
+			return shard->base + env_lowest(bits);
+	}
+	return USHER_NONE_IDLE;
+}
+
+/*
+ * In whose LLC's queue a task of the allowed CPUs waits that comes while nobody is idle, if not in that of from: perhaps at the LLC
+ * whose turn it is by self's count. A cid, or from.
+ *
+ * A newborn does if from's queue is longer by a quarter for what the CPUs of each do, in any node. It leaves nothing behind; and were it
+ * not sent there at birth, a CPU from there would fetch somebody later, whose memory stays. A task that wakes waits elsewhere only if many
+ * wait at from for each CPU and only a part of that there. Without, a crowd that sleeps where it was born wakes into one queue. Sooner
+ * than that it does harm: tasks that wake each other are parted, and meet again only when nobody moves them.
+ */
+USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
+				   const struct usher_set USHER_MEM *allowed, bool born)
+{
+	u32 llc = u->cids[from].llc, at, quarters;
+	struct usher_llc USHER_MEM *own = &u->llcs[llc], *other;
+	u64 ours = env_queued(u, llc);
+	s32 cid;
+
+	if (u->nr_llcs == 1 || ours < (born ? 1 : USHER_QUEUE_LONG * own->nr_cids))
+		return from;
+	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
+	other = &u->llcs[at];
+	quarters = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
+	if (born)
+		quarters = USHER_SHORTER_BORN;
+	if (env_queued(u, at) * own->power * quarters >= ours * other->power * 4)
+		return from;
+	cid = usher_set_in_llc(u, allowed, at);
+	return cid < 0 ? from : (u32)cid;
+}
+
 /* Step 10: nobody is idle. */
 USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
 						     u32 from)
@@ -455,7 +513,6 @@ USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const 
 
 	d.poke = u->cpus[r->waker].poke;
 	u->cpus[r->waker].reasons[d.reason < USHER_NR_REASONS ? d.reason : 0]++;
-	env_trace(u, r, &d);
 	return d;
 }
 
@@ -497,30 +554,6 @@ USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 	cid = usher_look(u, &q);
 	if (cid >= 0)
 		env_count(u, self, USHER_EV_RESCUED);
-	return cid;
-}
-
-/*
- * At a callback after one that filled a queue: by now the task has arrived there, whatever was seen
- * before. Returns an idle CPU to send, claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
- */
-USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
-{
-	struct usher_cpu USHER_MEM *me = &u->cpus[self];
-	u32 llc = me->look - 1;
-	struct usher_query q = { .allowed = me->look_allowed, .self = self };
-	s32 cid;
-
-	if (!me->look)
-		return USHER_NONE_IDLE;
-	me->look = 0;
-	if (llc >= u->nr_llcs || !env_queued(u, llc))
-		return USHER_NONE_IDLE;
-	usher_queue_fill(u, llc);
-	q.from = u->llcs[llc].first_cid;
-	cid = usher_look(u, &q);
-	if (cid >= 0)
-		env_count(u, self, USHER_EV_LATE_LOOK);
 	return cid;
 }
 

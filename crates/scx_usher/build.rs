@@ -16,17 +16,22 @@ fn main() -> anyhow::Result<()> {
     ] {
         println!("cargo:rerun-if-changed={root}/{dir}");
     }
-    for (source, name) in [("main", "main"), ("parity", "parity")] {
+    for (source, env, name) in [
+        ("main", "bpf", "main"),
+        ("main", "bpf_recorded", "record"),
+        ("parity", "bpf", "parity"),
+    ] {
         let mut builder = BpfBuilder::new().context(
             "no compiler for BPF: install clang 18 or later (Debian: clang-19) and set BPF_CLANG to it",
         )?;
         builder
             .add_include_path(&format!("{root}/core/env"))
-            .add_cflag("-DUSHER_ENV=\"bpf.h\"")
+            .add_cflag(&format!("-DUSHER_ENV=\"{env}.h\""))
             .enable_skel(&format!("{root}/bpf/{source}.bpf.c"), name)
             .build()
             .with_context(|| format!("cannot compile bpf/{source}.bpf.c"))?;
     }
+    choose_object()?;
     cc::Build::new()
         .file("native/parity.c")
         .include(format!("{root}/core/env"))
@@ -37,4 +42,19 @@ fn main() -> anyhow::Result<()> {
         .extra_warnings(true)
         .try_compile("usher_parity")
         .context("cannot compile native/parity.c")
+}
+
+/// Makes the skeleton ask `src/skel.rs` which of its two objects to open. Both have the same maps, programs and variables
+/// (`tests/programs.rs` compares them), so that one skeleton serves both.
+fn choose_object() -> anyhow::Result<()> {
+    let path = format!("{}/main_skel.rs", std::env::var("OUT_DIR")?);
+    let skeleton = std::fs::read_to_string(&path)?;
+    let plain = "ObjectSkeletonConfigBuilder::new(&DATA)";
+    anyhow::ensure!(
+        skeleton.matches(plain).count() == 1,
+        "libbpf-cargo writes skeletons in another way than build.rs knows: `{plain}` is not in {path} once"
+    );
+    let chosen = "ObjectSkeletonConfigBuilder::new(crate::skel::object(&DATA))";
+    std::fs::write(&path, skeleton.replace(plain, chosen))?;
+    Ok(())
 }

@@ -12,7 +12,7 @@ fn main() {
         "cargo:rerun-if-changed={}",
         crate_dir.join("shim").display()
     );
-    for environment in ["native", "traced", "model"] {
+    for environment in ["native", "traced", "model", "recorded"] {
         compile(&crate_dir, &core, environment, environment);
     }
     for shim in [

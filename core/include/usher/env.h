@@ -10,6 +10,7 @@
  *   env/native.h   a process with threads: C11 atomics
  *   env/model.h    one thread; every shared access is a step that a checker may reorder
  *   env/traced.h   one thread; every shared access is written to a log (the simulator prices it)
+ *   env/recorded.h, env/bpf_recorded.h   what each shared access saw is recorded, so that a decision can be made again
  *
  * A host supplies
  *
@@ -25,6 +26,7 @@
  *                                   without USHER_MEM
  *   USHER_UNIT_FN                   USHER_UNIT only where code is checked before it runs, else USHER_FN. Optional
  *   USHER_UNIT_COLD                 USHER_UNIT and off the hot path. Optional
+ *   USHER_UNIT_LEAF                 USHER_UNIT, but part of its callers where there is no room for its frame. Optional
  *
  * and, for u the struct usher at hand and p a pointer to a u64 that other CPUs touch:
  *
@@ -36,7 +38,6 @@
  *   env_barrier(u)              a full barrier
  *   env_read_barrier(u)         reads before it are done before those behind it. Optional: a full barrier will do
  *   env_count(u, self, event)   one more of enum usher_event, on behalf of CPU self; never shared
- *   env_trace(u, request, decision)   a decision fell
  *   env_lowest(bits)            the index of the lowest set bit; bits is not 0
  *   env_ones(bits)              how many bits are set
  *   env_asymmetric(u)           u->asymmetric. A host that knows beforehand that its CPUs are equal says so with a constant,
@@ -73,6 +74,9 @@
 #endif
 #ifndef USHER_UNIT_COLD
 #define USHER_UNIT_COLD USHER_COLD
+#endif
+#ifndef USHER_UNIT_LEAF
+#define USHER_UNIT_LEAF USHER_UNIT
 #endif
 #ifndef env_asymmetric
 #define env_asymmetric(u) ((u)->asymmetric)

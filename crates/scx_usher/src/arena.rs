@@ -9,6 +9,7 @@ use libbpf_rs::libbpf_sys::bpf_map__initial_value;
 use libbpf_rs::{AsRawLibbpf, MapImpl};
 use usher_core::{build_into, bytes_needed, Foreign, Settings, Statistics, Tables};
 
+use crate::record::{Rings, Shape};
 use crate::shared::{HostCpu, HINT_CALLS, HOST_EVENTS, LEVELS};
 
 /// Bytes of a page of the arena.
@@ -19,20 +20,28 @@ const PAGE: usize = 4096;
 pub struct Layout {
     tables: usize,
     cpus: usize,
+    /// Behind those, where decisions are recorded.
+    rings: Option<Shape>,
 }
 
 impl Layout {
     /// For a machine.
-    pub fn of(tables: &Tables, settings: &Settings) -> Result<Self> {
+    pub fn of(tables: &Tables, settings: &Settings, records: bool) -> Result<Self> {
         Ok(Self {
             tables: bytes_needed(tables, settings)?.next_multiple_of(64),
             cpus: tables.nr_cids(),
+            rings: records.then(|| Shape::of(tables.nr_cpu_numbers as usize)),
         })
+    }
+
+    /// Where the rings begin.
+    fn rings_at(self) -> usize {
+        (self.tables + self.cpus * size_of::<HostCpu>()).next_multiple_of(64)
     }
 
     /// How many pages the arena needs.
     pub fn pages(self) -> u32 {
-        let bytes = self.tables + self.cpus * size_of::<HostCpu>();
+        let bytes = self.rings_at() + self.rings.map_or(0, Shape::bytes);
         u32::try_from(bytes.div_ceil(PAGE)).expect("a few megabytes")
     }
 }
@@ -47,6 +56,7 @@ pub struct Arena {
     start: NonNull<u8>,
     layout: Layout,
     core: Foreign,
+    rings: Option<Rings>,
 }
 
 // SAFETY: all fields but those of the core, which is Send, describe memory that is only read from here on.
@@ -76,11 +86,16 @@ impl Arena {
             start.as_ptr().write_bytes(0, bytes);
             build_into(tables, settings, start.as_ptr(), layout.tables)?
         };
+        let rings = layout.rings.map(|shape| {
+            // SAFETY: within the arena, zeroed, and nobody uses it yet.
+            unsafe { Rings::build(start.as_ptr().add(layout.rings_at()), shape, &core) }
+        });
         Ok(Self {
             number: BUILT.fetch_add(1, Ordering::Relaxed),
             start,
             layout,
             core,
+            rings,
         })
     }
 
@@ -92,6 +107,11 @@ impl Arena {
     /// The address of the blocks per CPU, for the programs.
     pub fn host_cpus(&self) -> u64 {
         self.root() + self.layout.tables as u64
+    }
+
+    /// What CPUs record, if they do.
+    pub fn rings(&self) -> Option<&Rings> {
+        self.rings.as_ref()
     }
 
     /// How many hinted tasks live in each LLC now.

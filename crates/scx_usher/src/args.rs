@@ -86,6 +86,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub stats_json_on_exit: Option<PathBuf>,
 
+    /// Record placement decisions, with what each saw, to this file of JSON lines: `usher explain --recorded FILE` tells them
+    /// and makes them again. As many as a CPU's ring holds each 20 ms; the file says how many were skipped.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["monitor", "help_stats"])]
+    pub record: Option<PathBuf>,
+
     /// Length of the kernel's debug dump at an abnormal end, in bytes; 0 for the kernel's default.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub exit_dump_len: u32,

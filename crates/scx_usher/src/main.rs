@@ -14,6 +14,7 @@
 //! | `arena`, `shared` | the memory shared with BPF |
 //! | `capacity` | what CPUs are worth, where the kernel says otherwise than sysfs |
 //! | `hints`, `rules` | serving placement hints, and a file of rules for programs that do not ask |
+//! | `record` | decisions, written to a file |
 //! | `watch` | sleep until something happens |
 //! | `stats`, `report` | counters for people, for scx_stats clients, as JSON |
 //!
@@ -26,6 +27,7 @@ mod environment;
 mod failure;
 mod hints;
 mod logger;
+mod record;
 mod report;
 mod rules;
 mod scheduler;
@@ -52,6 +54,7 @@ use capacity::Capacities;
 use environment::Environment;
 use failure::Failure;
 use hints::Hinting;
+use record::{Recording, Rings};
 use rules::Rules;
 use scheduler::{Attached, Current, Storages};
 use watch::{Happening, Signals};
@@ -105,6 +108,10 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         // Now rather than at the end, when the counters would be lost.
         File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let mut recording = args.record.as_deref().map(Recording::begin).transpose()?;
+    if recording.is_some() {
+        skel::record();
+    }
     let signals = Signals::take()?;
     let current = Current::default();
     let server = StatsServer::new(stats::server_data(current.clone())).launch();
@@ -123,6 +130,7 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         &mut storages,
         &mut capacities,
         &mut total,
+        recording.as_mut(),
     )? {
         log::info!("starting anew");
     }
@@ -138,6 +146,7 @@ fn live(
     storages: &mut Storages,
     capacities: &mut Capacities,
     total: &mut Counters,
+    mut recording: Option<&mut Recording>,
 ) -> Result<bool> {
     let mut storage = MaybeUninit::uninit();
     let attached = Attached::start(
@@ -155,8 +164,15 @@ fn live(
         attached.stop(hinting)?;
         return Ok(true);
     }
-    let happening = watch(args, signals, current, &attached);
+    if let Some(recording) = recording.as_deref_mut() {
+        let (tables, settings) = attached.machine();
+        recording.start(tables, settings)?;
+    }
+    let happening = watch(args, signals, current, &attached, recording.as_deref_mut());
     add_counters(current, total);
+    if let Some(recording) = recording {
+        with_rings(current, |rings, root| recording.end(rings, root))?;
+    }
     if let Some(path) = &args.stats_json_on_exit {
         report::write(
             path,
@@ -183,6 +199,14 @@ fn add_counters(current: &Current, total: &mut Counters) {
     }
 }
 
+/// What is to be done with the rings of the scheduler that is attached now.
+fn with_rings(current: &Current, with: impl FnOnce(&Rings, u64) -> Result<()>) -> Result<()> {
+    let current = current.lock().expect("no reader panics");
+    let arena = current.as_ref();
+    let rings = arena.and_then(|arena| Some((arena.rings()?, arena.root())));
+    rings.map_or(Ok(()), |(rings, root)| with(rings, root))
+}
+
 /// CPUs rarely come or go alone: waits until none has for this long, ...
 const QUIET: Duration = Duration::from_millis(250);
 /// ... but no longer than this.
@@ -207,17 +231,19 @@ fn settle(signals: &Signals, attached: &Attached<'_>) -> Result<Happening> {
     }
 }
 
-/// Sleeps until the end, printing statistics if asked for.
+/// Sleeps until the end, printing statistics and writing what is recorded if asked for.
 fn watch(
     args: &Args,
     signals: &Signals,
     current: &Current,
     attached: &Attached<'_>,
+    mut recording: Option<&mut Recording>,
 ) -> Result<Happening> {
     let mut before = Counters::default();
     let mut next = args.stats.map(|interval| Instant::now() + interval);
+    let mut fetch = recording.as_ref().map(|_| Instant::now() + record::PERIOD);
     loop {
-        match signals.wait(Some(attached.news()), next)? {
+        match signals.wait(Some(attached.news()), next.into_iter().chain(fetch).min())? {
             Happening::Time => {}
             Happening::News if !attached.ended() => {
                 log::info!("CPUs came or went");
@@ -225,12 +251,19 @@ fn watch(
             }
             happening => return Ok(happening),
         }
-        let now = match current.lock().expect("no reader panics").as_ref() {
-            Some(arena) => arena.counters(),
-            None => continue,
-        };
-        stats::Metrics::from(&now.since(&before)).print(&mut io::stdout())?;
-        before = now;
-        next = args.stats.map(|interval| Instant::now() + interval);
+        let now = Instant::now();
+        if let Some(recording) = recording.as_deref_mut().filter(|_| fetch <= Some(now)) {
+            with_rings(current, |rings, root| recording.fetch(rings, root))?;
+            fetch = Some(now + record::PERIOD);
+        }
+        if next.is_some_and(|next| next <= now) {
+            let counters = match current.lock().expect("no reader panics").as_ref() {
+                Some(arena) => arena.counters(),
+                None => continue,
+            };
+            stats::Metrics::from(&counters.since(&before)).print(&mut io::stdout())?;
+            before = counters;
+            next = args.stats.map(|interval| now + interval);
+        }
     }
 }

@@ -152,7 +152,7 @@ impl<'obj> Attached<'obj> {
     ) -> Result<Self> {
         let begun = Instant::now();
         let machine = Machine::read(args, capacities)?;
-        let layout = Layout::of(&machine.tables, &machine.settings)?;
+        let layout = Layout::of(&machine.tables, &machine.settings, crate::skel::records())?;
         let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
         storages.hand_on(&mut open)?;
         let mut skel = open.load().context("cannot load the BPF programs")?;
@@ -172,6 +172,9 @@ impl<'obj> Attached<'obj> {
             .context("the object has no .bss")?;
         bss.usher_root = arena.root() as _;
         bss.usher_host_cpus = arena.host_cpus() as _;
+        if let Some(rings) = arena.rings() {
+            bss.usher_copies = rings.copies() as _;
+        }
         *current.lock().expect("no reader panics") = Some(arena);
 
         let mut links = Vec::new();
@@ -198,6 +201,11 @@ impl<'obj> Attached<'obj> {
                 attach_ms: begun.elapsed().as_millis() as u64 - load_ms,
             },
         })
+    }
+
+    /// What its tables are of.
+    pub fn machine(&self) -> (&Tables, &Settings) {
+        (&self.machine.tables, &self.machine.settings)
     }
 
     /// Becomes readable when the kernel ended the scheduler, or CPUs came or went.

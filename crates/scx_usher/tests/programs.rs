@@ -140,6 +140,10 @@ fn frames_fit() {
             &include_bytes!(concat!(env!("OUT_DIR"), "/main.bpf.o"))[..],
         ),
         (
+            "record",
+            &include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o"))[..],
+        ),
+        (
             "parity",
             &include_bytes!(concat!(env!("OUT_DIR"), "/parity.bpf.o"))[..],
         ),

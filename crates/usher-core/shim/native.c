@@ -17,6 +17,18 @@ struct usher *usher_tables_build(const struct usher_spec *spec, void *mem, struc
 	return u;
 }
 
+u64 usher_tables_copy_bytes(void)
+{
+	return sizeof(struct usher);
+}
+
+/* A copy of struct usher, which is only read, that points to the same tables and to another host. */
+void usher_tables_copy(struct usher *u, struct usher *to, struct usher_host *host)
+{
+	*to = *u;
+	to->host = host;
+}
+
 /* The idle bit of a CPU, outside of all environments: not an access that counts. */
 bool usher_tables_is_idle(struct usher *u, u32 cid)
 {

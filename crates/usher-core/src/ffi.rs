@@ -126,6 +126,8 @@ extern "C" {
         mem: *mut u8,
         host: *mut Host,
     ) -> *mut Usher;
+    pub(crate) fn usher_tables_copy_bytes() -> u64;
+    pub(crate) fn usher_tables_copy(u: *mut Usher, to: *mut Usher, host: *mut Host);
     pub(crate) fn usher_tables_is_idle(u: *mut Usher, cid: u32) -> bool;
     pub(crate) fn usher_tables_word_offset(u: *mut Usher, shard: u32) -> u64;
     pub(crate) fn usher_tables_summary_has(u: *mut Usher, shard: u32) -> bool;

@@ -51,6 +51,19 @@ macro_rules! named {
             }
         }
 
+        impl serde::Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let name = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                name.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
         impl FromStr for $kind {
             type Err = UnknownName;
 

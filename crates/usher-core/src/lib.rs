@@ -30,6 +30,7 @@
 //! | [`Core::new`] | `native.h` | replay, tests, benches |
 //! | [`Core::traced`] | `traced.h` | the simulator: each call leaves a list of its accesses to shared memory |
 //! | [`build_into`] | (none) | the loader: tables in memory that kernel programs share |
+//! | [`recorded`] | `recorded.h` | decisions that a kernel recorded, made again |
 
 pub mod bench;
 mod block;
@@ -41,6 +42,7 @@ mod levels;
 mod masks;
 pub mod model;
 mod placement;
+pub mod recorded;
 mod request;
 mod set;
 mod stats;

@@ -785,6 +785,22 @@ impl Foreign {
         Self { u: mem.cast() }
     }
 
+    /// Bytes of a copy: see [`Foreign::copy`].
+    pub fn copy_bytes() -> usize {
+        // SAFETY: no arguments, no effects.
+        unsafe { ffi::usher_tables_copy_bytes() as usize }
+    }
+
+    /// Writes a copy of `struct usher`, the head of the tables, that points to the same tables but to another host: for a CPU that
+    /// records what it sees.
+    ///
+    /// # Safety
+    /// The memory is still mapped, and there are [`Foreign::copy_bytes`] at `to`, on a boundary of 8, that nobody reads yet.
+    pub unsafe fn copy(&self, to: *mut u8, host: u64) {
+        // SAFETY: as promised by the caller; the host is only kept.
+        unsafe { ffi::usher_tables_copy(self.u, to.cast(), host as *mut ffi::Host) };
+    }
+
     /// How many CPUs.
     ///
     /// # Safety

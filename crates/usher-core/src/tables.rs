@@ -18,7 +18,7 @@ pub const DEFAULT_CORE_PROBES: u32 = 4;
 
 /// A machine as the core sees it: per cid, dense indices of what it belongs to. Made from a
 /// [`Topology`], or filled in by hand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Tables {
     /// Per cid: the kernel's CPU number.
     pub cpu: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct Tables {
 }
 
 /// How the core shall run on a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Settings {
     /// Which CPUs share a line of idle bits.
     pub granularity: Granularity,
