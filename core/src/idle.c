@@ -318,7 +318,7 @@ USHER_UNIT s32 usher_search_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct
  * One shard that the summary names. Returns a cid, or USHER_NONE_IDLE; clears the summary bit of an
  * empty shard, and searches one that filled meanwhile.
  */
-USHER_UNIT_LEAF s32 usher_search_named(struct usher USHER_MEM *u USHER_UNIT_MEM,
+USHER_UNIT s32 usher_search_named(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				  struct usher_search *s USHER_UNIT_PTR, u32 index)
 {
 	struct usher_shard USHER_MEM *shard = &u->shards[index];

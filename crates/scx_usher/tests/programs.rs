@@ -157,6 +157,40 @@ fn frames_fit() {
     }
 }
 
+/// The variables that the loader sets or reads, and where each is.
+fn variables(object: &[u8]) -> Vec<(String, String, u64, u64)> {
+    let file = object::File::parse(object).expect("an ELF file");
+    let mut all: Vec<_> = file
+        .symbols()
+        .filter_map(|symbol| {
+            let section = file.section_by_index(symbol.section_index()?).ok()?;
+            let section = section.name().ok()?.to_owned();
+            let kept = [
+                ".rodata",
+                ".bss",
+                ".data",
+                ".data.uei_dump",
+                ".struct_ops.link",
+            ];
+            let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+            kept.contains(&section.as_str())
+                .then(|| (section, name.to_owned(), symbol.address(), symbol.size()))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+// Goal: one skeleton serves both objects, the one that records and the other. Catches: a table that the compiler puts before the
+// variables of one of them.
+#[test]
+fn both_objects_have_the_same_variables() {
+    let plain = variables(include_bytes!(concat!(env!("OUT_DIR"), "/main.bpf.o")));
+    let records = variables(include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o")));
+    assert!(plain.len() > 60, "{plain:?}");
+    assert_eq!(plain, records);
+}
+
 // Goal: what a CPU queued last is looked for again before it queues anything else, or looks on behalf of another task: the model
 // enumerates that (`duty_late_look()` in core/tests/duties.h), and so the callbacks have to do it. Method: the first function of
 // ours that each of them calls. Catches: a task that waits beside an idle CPU, since its CPU has queued another one.

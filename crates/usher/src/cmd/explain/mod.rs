@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `usher explain`: where a task would go on a machine, and why. The core itself decides, natively built.
+//! `usher explain`: where a task would go on a machine, or has gone in a kernel, and why. The core itself decides, natively built.
+
+mod recorded;
 
 use std::io::{self, Write as _};
 
@@ -16,15 +18,15 @@ use crate::out;
 
 /// Say where a task would go on a machine, and why: the placement core decides, as in a kernel.
 ///
-/// All CPUs idle but the waker's, unless --idle or --busy says otherwise.
+/// All CPUs idle but the waker's, unless --idle or --busy says otherwise. With --recorded: what became of tasks in a kernel.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
     /// The CPU on which the task ran last; of a newborn, its parent's
-    #[arg(long, value_name = "CPU")]
-    prev: u32,
+    #[arg(long, value_name = "CPU", required_unless_present = "recorded")]
+    prev: Option<u32>,
 
     /// The CPU that wakes it [default: that of --prev]
     #[arg(long, value_name = "CPU")]
@@ -57,6 +59,9 @@ pub struct Args {
     /// So many such tasks, one after another: each keeps the CPU that it gets
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     times: u32,
+
+    #[command(flatten)]
+    recorded: recorded::Args,
 
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -93,8 +98,11 @@ struct Json<'a> {
 }
 
 pub fn run(args: &Args) -> Result<Code, Failure> {
+    if let Some(path) = &args.recorded.recorded {
+        return recorded::run(&args.recorded, path, args.format);
+    }
     let topo = Topology::build(&args.source.source().read()?, MAX_SHARD_WIDTH)?;
-    let prev = cid_of(&topo, "--prev", args.prev)?;
+    let prev = cid_of(&topo, "--prev", args.prev.expect("clap requires it"))?;
     let waker = match args.waker {
         Some(cpu) => cid_of(&topo, "--waker", cpu)?,
         None => prev,

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A decision recorded in a real kernel comes out the same in a process, bit for bit: `scx_usher --record` in guests of both kernels,
+//! `usher explain --recorded` here.
+//!
+//! Goal: what the simulator and the native tests run is what the kernel decided with, under a real load and whatever other CPUs did
+//! meanwhile. Method: hackbench, some of it restricted to a few CPUs, on equal CPUs and on strong and weak ones (by sysfs, as in
+//! unequal.rs); every decision of the file is made again by the core as this process has it, each access answered from the record. Catches:
+//! a search that reads something unrecorded, a BPF object that decides otherwise than it was compiled natively, a record that is torn.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use common::{another_kernel, built, temporary, SHELL};
+use usher_lab::lab::{self, Request};
+use usher_lab::scheduler::KERNEL_SCHEDULER;
+
+/// What marks the begin of a file in the guest's output.
+const MARK: &str = "### recorded: ";
+
+const SCRIPT: &str = "
+record() {
+    since=$(attached)
+    $scx_usher --record /tmp/$1.jsonl & loader=$!
+    wait_attached_since $since
+    wait_state enabled
+    hackbench -g 1 -l 20 >/dev/null
+    taskset -c 1-2,5 hackbench -g 1 -l 5 >/dev/null
+    kill -INT $loader
+    wait $loader
+    echo '### recorded:' $1
+    cat /tmp/$1.jsonl
+}
+record equal
+for cpu in 0 1 2 3 4 5 6 7; do
+    here=/sys/devices/system/cpu/cpu$cpu
+    capacity=446; [ $((cpu % 4)) -gt 1 ] || capacity=1024
+    mkdir -p /tmp/cpu$cpu
+    cp -r $here/topology $here/cache /tmp/cpu$cpu 2>/dev/null
+    cp $here/online /tmp/cpu$cpu 2>/dev/null
+    mkdir /tmp/cpu$cpu/node$((cpu / 4))
+    echo $capacity > /tmp/cpu$cpu/cpu_capacity
+    mount -o bind /tmp/cpu$cpu $here
+done
+record unequal";
+
+/// Decisions and the reasons among them, of a file that was recorded in a guest.
+fn told(kernel: &str, name: &str, lines: &str) -> (usize, BTreeSet<String>) {
+    let path = temporary(&format!("{kernel}-{name}.jsonl"));
+    std::fs::write(&path, lines).expect("target is writable");
+    let output = Command::new(built("usher"))
+        .args(["explain", "--format", "json", "--recorded"])
+        .arg(&path)
+        .output()
+        .expect("usher runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{kernel}, {name}: {stderr}{said}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(json["ended"], true, "{kernel}, {name}: no footer");
+    let rows = json["decisions"].as_array().expect("an array");
+    assert!(rows.iter().all(|row| row["same"] == true));
+    let restricted = rows.iter().filter(|row| row["allowed"] == "1-2,5").count();
+    assert!(
+        restricted >= 20,
+        "{kernel}, {name}: {restricted} of restricted tasks"
+    );
+    let reasons = rows
+        .iter()
+        .map(|row| row["reason"].as_str().expect("a name").to_owned());
+    let told = (rows.len(), reasons.collect());
+    std::fs::remove_file(path).expect("it is there");
+    told
+}
+
+fn comes_out_the_same_on(kernel: &str) {
+    let program = built("scx_usher");
+    let script = format!("scx_usher={}\n{SHELL}{SCRIPT}", program.display());
+    let request = Request {
+        copies: vec![program],
+        ..Request::new(
+            "2n2l2c1t".parse().expect("a legal shape"),
+            kernel,
+            vec!["sh".into(), "-ec".into(), script],
+            300,
+        )
+    };
+    let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
+    let outcome = lab::run(
+        &request,
+        &kernels_own,
+        &|line| eprintln!("{line}"),
+        &mut |_| (),
+    )
+    .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+    let step = &outcome.steps[0];
+    let said = String::from_utf8_lossy(&step.stdout);
+    let stderr = String::from_utf8_lossy(&step.stderr);
+    assert_eq!(step.report.exit, Some(0), "kernel {kernel}: {said}{stderr}");
+    let files: Vec<(&str, &str)> = said
+        .split(MARK)
+        .skip(1)
+        .filter_map(|file| file.split_once('\n'))
+        .collect();
+    let names: Vec<&str> = files.iter().map(|file| file.0).collect();
+    assert_eq!(names, ["equal", "unequal"], "kernel {kernel}: {stderr}");
+    for (name, lines) in files {
+        let (nr, reasons) = told(kernel, name, lines);
+        eprintln!("kernel {kernel}, {name}: {nr} decisions, {reasons:?}");
+        assert!(
+            nr >= 300 && reasons.len() >= 6,
+            "kernel {kernel}, {name}: {nr}, {reasons:?}"
+        );
+        let fit = reasons.iter().any(|reason| reason.starts_with("fit-"));
+        assert_eq!(
+            fit,
+            name == "unequal",
+            "kernel {kernel}, {name}: {reasons:?}"
+        );
+    }
+}
+
+#[test]
+fn comes_out_the_same_6_18() {
+    comes_out_the_same_on("6.18");
+}
+
+#[test]
+fn comes_out_the_same_7_0() {
+    comes_out_the_same_on("7.0");
+}
+
+#[test]
+#[ignore = "on the kernel that USHER_TEST_KERNEL names"]
+fn comes_out_the_same_on_another() {
+    comes_out_the_same_on(&another_kernel());
+}
