@@ -28,7 +28,7 @@ record() {
     hackbench -g 1 -l 20 >/dev/null
     taskset -c 1-2,5 hackbench -g 1 -l 5 >/dev/null
     kill -INT $loader
-    wait $loader
+    wait $loader || exit 1
     echo '### recorded:' $1
     cat /tmp/$1.jsonl
 }
@@ -86,7 +86,7 @@ fn comes_out_the_same_on(kernel: &str) {
         ..Request::new(
             "2n2l2c1t".parse().expect("a legal shape"),
             kernel,
-            vec!["sh".into(), "-ec".into(), script],
+            vec!["sh".into(), "-c".into(), script],
             300,
         )
     };
