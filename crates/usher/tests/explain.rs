@@ -92,3 +92,125 @@ fn wrong_use_is_explained() {
         assert!(stderr.contains(says), "{args}: {stderr}");
     }
 }
+
+/// A recording as scx_usher writes it, of a machine without anybody idle but CPU 5: its lines.
+fn recording() -> Vec<String> {
+    use usher_core::recorded::{Footer, Header, SCHEMA};
+    use usher_core::{Core, Request, Settings, Tables};
+    use usher_topo::{shape, Cid, Topology};
+
+    let topo = Topology::build(&shape::parse("2n1l4c1t").unwrap(), 64).unwrap();
+    let header = Header {
+        schema: SCHEMA.into(),
+        usher: "0.1.0".into(),
+        kernel: "6.18.0".into(),
+        machine: Tables::from(&topo),
+        settings: Settings::default(),
+    };
+    let mut core = Core::of(&topo).unwrap();
+    core.idle_enter(Cid(5));
+    core.set_queued(usher_topo::Llc(0), 3);
+    let mut lines = vec![serde_json::to_string(&header).unwrap()];
+    for (nr, comm) in ["finds", "waits"].into_iter().enumerate() {
+        let (_, recorded) = core.place_recorded(&Request::wake(Cid(1), Cid(2)));
+        let mut recorded = recorded.unwrap();
+        recorded.comm = comm.into();
+        recorded.pid = 100 + nr as u32;
+        recorded.at_ns = 5_000_000 + 250_000 * nr as u64;
+        lines.push(serde_json::to_string(&recorded).unwrap());
+    }
+    let footer = Footer {
+        recorded: 2,
+        skipped: 7,
+        too_long: 0,
+    };
+    lines.push(serde_json::to_string(&footer).unwrap());
+    lines
+}
+
+fn of_file(lines: &str, options: &str) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    let out = explain(&format!("--recorded {} {options}", path.display()));
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (out.status.code(), text(&out.stdout), text(&out.stderr))
+}
+
+// Goal: what a kernel recorded is told, and checked. Method: two decisions as a kernel records them, one that finds the only idle CPU and
+// one that waits; then the second with another result.
+#[test]
+fn recorded_decisions_are_told_and_made_again() {
+    let lines = recording();
+    let (code, said, _) = of_file(&lines.join("\n"), "");
+    assert_eq!(code, Some(0), "{said}");
+    for says in [
+        "usher 0.1.0 on Linux 6.18.0",
+        "remote-cpu",
+        "queued",
+        "0.250",
+        "2 decisions, made again: all come out the same, bit for bit",
+        "not in the file: 7 for which there was no room",
+    ] {
+        assert!(said.contains(says), "{says} is not in {said}");
+    }
+    let (_, said, _) = of_file(&lines.join("\n"), "--comm waits --steps");
+    assert!(said.contains("line 3, 0.000 ms: waits 101"), "{said}");
+    assert!(said.contains("queue of LLC 0: 3 wait"), "{said}");
+    assert!(said.contains("1 decision of those asked for"), "{said}");
+    let (_, said, _) = of_file(&lines.join("\n"), "--pid 100 --steps");
+    assert!(said.contains("were 5, takes 5"), "{said}");
+
+    let (is, other) = (r#""reason":"queued""#, r#""reason":"queued-elsewhere""#);
+    let forged = lines.join("\n").replace(is, other);
+    let (code, said, _) = of_file(&forged, "--format json");
+    let json: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &json["different"]), (Some(1), &Value::from(1)));
+    let (_, said, _) = of_file(&forged, "");
+    assert!(
+        said.contains("DIFFERENT here: it comes out as CPU 1, queued"),
+        "{said}"
+    );
+}
+
+// Goal: a file that is damaged, or none of ours, is an error with its line. Method: each kind of damage.
+#[test]
+fn damaged_recordings_are_explained() {
+    let lines = recording();
+    let cut = &lines[..2].join("\n");
+    for (text, says) in [
+        (String::new(), "the file is empty"),
+        ("{}\n".into(), "line 1: no header"),
+        (lines[1..].join("\n"), "line 1: no header"),
+        (
+            cut[..cut.len() - 30].into(),
+            "line 2: it is cut off; delete it",
+        ),
+        (
+            lines.join("\n").replace("decisions/1", "decisions/9"),
+            "line 1: `schema` is",
+        ),
+        (
+            lines.join("\n").replace("\"prev\":1", "\"prev\":8"),
+            "line 2: `prev` is cid 8, and the machine has 8",
+        ),
+        (
+            lines
+                .join("\n")
+                .replace("\"wake\":\"wake\"", "\"wake\":\"woke\""),
+            "line 2: no such name: `woke`",
+        ),
+        (
+            lines
+                .join("\n")
+                .replace("\"distance\":[10", "\"distance\":[10,10"),
+            "line 1: the array `distance`",
+        ),
+    ] {
+        let (code, said, stderr) = of_file(&text, "");
+        assert_eq!(code, Some(2), "{says}: {said}");
+        assert!(stderr.contains(says), "{says} is not in {stderr}");
+    }
+    let (_, said, _) = of_file(&lines[..3].join("\n"), "");
+    assert!(said.contains("the recording was not ended"), "{said}");
+}

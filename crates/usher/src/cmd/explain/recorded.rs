@@ -349,15 +349,18 @@ fn print(to: &mut impl io::Write, args: &Args, told: &Told) -> io::Result<()> {
     for (reason, count) in &reasons {
         writeln!(to, "  {count:>6} {reason}: {}", reason.meaning())?;
     }
-    let nr = told.decisions.len();
+    let nr = match told.decisions.len() {
+        1 => "1 decision".into(),
+        nr => format!("{nr} decisions"),
+    };
     let of = if args.pid.is_some() || args.comm.is_some() || args.reason.is_some() {
         " of those asked for"
     } else {
         ""
     };
     match told.different {
-        0 => writeln!(to, "\n{nr} decisions{of}, made again: all come out the same, bit for bit")?,
-        d => writeln!(to, "\n{nr} decisions{of}, made again: {d} come out otherwise; this usher is another one than recorded them")?,
+        0 => writeln!(to, "\n{nr}{of}, made again: all come out the same, bit for bit")?,
+        d => writeln!(to, "\n{nr}{of}, made again: {d} come out otherwise; this usher is another one than recorded them")?,
     }
     let (skipped, too_long) = (told.skipped, told.too_long);
     if !told.ended {
