@@ -72,7 +72,8 @@ static __noinline void record_end(struct usher __arena *u, struct task_struct *p
 	if (r->allowed)
 		for (w = 0; w * 64 < u->nr_cids && can_loop; w = env_next(u, w))
 			record->allowed.word[in_bounds(w)] = r->allowed->word[in_bounds(w)];
-	__sync_fetch_and_add(&ring->head, 1); /* what was written before is there for whoever sees it */
+	usher_bpf_barrier(); /* what was written is there for whoever sees head */
+	*(volatile u64 __arena *)&ring->head = ring->head + 1;
 	ring->seen = record_at(ring)->seen;
 }
 

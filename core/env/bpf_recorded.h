@@ -5,6 +5,8 @@
  *
  * Whose record it is must be known without a call, for which searches have no room on their stacks. So each CPU has a copy of struct usher,
  * which is only read, and whose host is its ring. Places are addresses here, of which the reader takes that of struct usher off.
+ *
+ * The file that includes the core includes bpf_access.h behind place.c: what comes then places nobody, and has no room for it either.
  */
 #ifndef USHER_ENV_BPF_RECORDED_H
 #define USHER_ENV_BPF_RECORDED_H

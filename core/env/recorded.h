@@ -22,14 +22,15 @@ static inline u64 usher_log_see(struct usher_log *log, u64 what, u64 value)
 {
 	u32 kind = what & 0xff;
 	bool answers = kind != USHER_SAW_WRITE && kind != USHER_SAW_GIVEN;
-	struct usher_seen *seen = &log->seen[log->nr];
+	struct usher_seen *seen = log->nr < log->capacity ? &log->seen[log->nr] : NULL;
 
 	if (!log->replays) {
-		if (log->nr++ < log->capacity)
+		if (seen)
 			*seen = (struct usher_seen){ what, value };
+		log->nr++;
 		return value;
 	}
-	if (log->differs || log->nr >= log->capacity || seen->what != what || (!answers && seen->value != value)) {
+	if (log->differs || !seen || seen->what != what || (!answers && seen->value != value)) {
 		log->differs = true;
 		return 0;
 	}

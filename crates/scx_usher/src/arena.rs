@@ -25,12 +25,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For a machine.
-    pub fn of(tables: &Tables, settings: &Settings, records: bool) -> Result<Self> {
+    /// For a machine, and for recording its decisions if they are.
+    pub fn of(tables: &Tables, settings: &Settings, rings: Option<Shape>) -> Result<Self> {
         Ok(Self {
             tables: bytes_needed(tables, settings)?.next_multiple_of(64),
             cpus: tables.nr_cids(),
-            rings: records.then(|| Shape::of(tables.nr_cpu_numbers as usize)),
+            rings,
         })
     }
 

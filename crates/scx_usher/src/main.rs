@@ -49,7 +49,7 @@ use scx_stats::prelude::StatsServer;
 use scx_utils::build_id;
 
 use arena::Counters;
-use args::Args;
+use args::{Args, Idle};
 use capacity::Capacities;
 use environment::Environment;
 use failure::Failure;
@@ -102,13 +102,17 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         Some(path) => Rules::read(path).map_err(|error| Failure::Usage(error.to_string()))?,
         None => Rules::default(),
     };
+    if args.record.is_some() && args.idle != Idle::Usher {
+        let what = "--record: with --idle builtin the kernel decides, and nothing is recorded: leave one of the two out";
+        return Err(Failure::Usage(what.into()).into());
+    }
     here.check()?;
     environment::check_btf()?;
     if let Some(path) = &args.stats_json_on_exit {
         // Now rather than at the end, when the counters would be lost.
         File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let mut recording = args.record.as_deref().map(Recording::begin).transpose()?;
+    let recording = args.record.as_deref().map(Recording::begin).transpose()?;
     if recording.is_some() {
         skel::record();
     }
@@ -118,36 +122,37 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
     if let Err(error) = &server {
         log::warn!("no statistics for --monitor: {}", failure::one_line(error));
     }
-    let mut total = Counters::default();
-    let mut hinting = Hinting::new(!args.no_hints, rules);
-    let mut storages = Storages::default();
-    let mut capacities = Capacities::default();
-    while live(
-        args,
-        &signals,
-        &current,
-        &mut hinting,
-        &mut storages,
-        &mut capacities,
-        &mut total,
-        recording.as_mut(),
-    )? {
+    let mut lasting = Lasting {
+        hinting: Hinting::new(!args.no_hints, rules),
+        storages: Storages::default(),
+        capacities: Capacities::default(),
+        total: Counters::default(),
+        recording,
+    };
+    while live(args, &signals, &current, &mut lasting)? {
         log::info!("starting anew");
     }
     Ok(())
 }
 
+/// What outlives a restart.
+struct Lasting {
+    hinting: Hinting,
+    storages: Storages,
+    capacities: Capacities,
+    total: Counters,
+    recording: Option<Recording>,
+}
+
 /// One life. True if another is to follow.
-fn live(
-    args: &Args,
-    signals: &Signals,
-    current: &Current,
-    hinting: &mut Hinting,
-    storages: &mut Storages,
-    capacities: &mut Capacities,
-    total: &mut Counters,
-    mut recording: Option<&mut Recording>,
-) -> Result<bool> {
+fn live(args: &Args, signals: &Signals, current: &Current, lasting: &mut Lasting) -> Result<bool> {
+    let Lasting {
+        hinting,
+        storages,
+        capacities,
+        total,
+        recording,
+    } = lasting;
     let mut storage = MaybeUninit::uninit();
     let attached = Attached::start(
         args,
@@ -164,11 +169,11 @@ fn live(
         attached.stop(hinting)?;
         return Ok(true);
     }
-    if let Some(recording) = recording.as_deref_mut() {
+    if let Some(recording) = recording {
         let (tables, settings) = attached.machine();
         recording.start(tables, settings)?;
     }
-    let happening = watch(args, signals, current, &attached, recording.as_deref_mut());
+    let happening = watch(args, signals, current, &attached, recording.as_mut());
     add_counters(current, total);
     if let Some(recording) = recording {
         with_rings(current, |rings, root| recording.end(rings, root))?;

@@ -45,7 +45,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// For so many CPU numbers.
+    /// For so many CPU numbers: of all that may come online, since each finds its copy without a look whether there is one.
     pub fn of(cpus: usize) -> Self {
         let fit = BYTES / (cpus * size_of::<Raw>());
         Self {

@@ -22,6 +22,7 @@ use crate::args::{Args, Idle};
 use crate::capacity::{Capacities, CapacityReport};
 use crate::failure::Failure;
 use crate::hints::Hinting;
+use crate::record::Shape;
 use crate::report::{programs, Program, Startup};
 use crate::shared::HostCpu;
 use crate::skel::{MainSkel, MainSkelBuilder, OpenMainSkel};
@@ -34,6 +35,8 @@ struct Machine {
     /// Counts hotplug events; the kernel refuses a scheduler that missed one.
     hotplug_seq: u64,
     nr_possible: u32,
+    /// One more than the highest number that a CPU may have.
+    nr_numbers: usize,
     tables: Tables,
     settings: Settings,
 }
@@ -58,6 +61,7 @@ impl Machine {
         Ok(Self {
             hotplug_seq,
             nr_possible: u32::try_from(list.len())?,
+            nr_numbers: list.last().map_or(0, |&last| last as usize + 1),
             tables: Tables::from(&topo),
             settings: Settings {
                 granularity: args.granularity,
@@ -152,7 +156,8 @@ impl<'obj> Attached<'obj> {
     ) -> Result<Self> {
         let begun = Instant::now();
         let machine = Machine::read(args, capacities)?;
-        let layout = Layout::of(&machine.tables, &machine.settings, crate::skel::records())?;
+        let rings = crate::skel::records().then(|| Shape::of(machine.nr_numbers));
+        let layout = Layout::of(&machine.tables, &machine.settings, rings)?;
         let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
         storages.hand_on(&mut open)?;
         let mut skel = open.load().context("cannot load the BPF programs")?;

@@ -7,6 +7,7 @@
 //! that one are the same code on the same machine.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use serde::{Deserialize, Serialize};
 use usher_hint::Hints;
@@ -75,7 +76,7 @@ impl Raw {
 
     fn zeroed() -> Box<Self> {
         // SAFETY: integers only, for which zeroes are values.
-        unsafe { Box::<Self>::new_zeroed().assume_init() }
+        unsafe { Box::new(MaybeUninit::<Self>::zeroed()).assume_init() }
     }
 }
 
