@@ -82,6 +82,10 @@ fn wrong_use_is_explained() {
         ),
         ("--machine zen3-2s --prev 0 --idle 3-x", "--idle 3-x: `3-x`"),
         (
+            "--machine zen3-2s --prev 0 --comm sh",
+            "--comm: it is about decisions of a kernel: add --recorded FILE",
+        ),
+        (
             "--machine zen3-2s --prev 0 --hint fork-near",
             "no hint `fork-near`",
         ),

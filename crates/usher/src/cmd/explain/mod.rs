@@ -101,6 +101,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     if let Some(path) = &args.recorded.recorded {
         return recorded::run(&args.recorded, path, args.format);
     }
+    if let Some(option) = args.recorded.without_file() {
+        return Err(wrong(format!(
+            "{option}: it is about decisions of a kernel: add --recorded FILE, or leave it out"
+        )));
+    }
     let topo = Topology::build(&args.source.source().read()?, MAX_SHARD_WIDTH)?;
     let prev = cid_of(&topo, "--prev", args.prev.expect("clap requires it"))?;
     let waker = match args.waker {

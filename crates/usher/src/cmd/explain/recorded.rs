@@ -44,6 +44,20 @@ pub struct Args {
 }
 
 impl Args {
+    /// An option that says nothing without --recorded. (clap does not ask for what contradicts another option that is there.)
+    pub fn without_file(&self) -> Option<&'static str> {
+        let given = [
+            ("--pid", self.pid.is_some()),
+            ("--comm", self.comm.is_some()),
+            ("--reason", self.reason.is_some()),
+            ("--steps", self.steps),
+        ];
+        let first = given.iter().find(|(_, given)| *given);
+        first
+            .filter(|_| self.recorded.is_none())
+            .map(|(name, _)| *name)
+    }
+
     fn wants(&self, recorded: &Recorded) -> bool {
         self.pid.is_none_or(|pid| pid == recorded.pid)
             && self.comm.as_ref().is_none_or(|comm| *comm == recorded.comm)
