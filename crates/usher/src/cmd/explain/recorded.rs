@@ -290,12 +290,13 @@ fn tell(machine: &Machine, seen: &[Seen]) -> Vec<String> {
             }
             (Saw::Queued, _) => format!("queue of LLC {place}: {} wait", bits.0),
             (Saw::Read, Word::Idle(_)) => format!("{word}: {}", cpus(place, bits.0)),
-            (Saw::Old, Word::Idle(_))
-                if given.0.count_zeros() < 64
-                    && given.0.leading_ones() + given.0.trailing_ones() > 0 =>
-            {
-                let taken = cpus(place, bits.0 & !given.0);
+            // Who places takes one bit out.
+            (Saw::Old, Word::Idle(_)) if bits.0 & !given.0 != 0 => {
+                let taken = cpus(place, !given.0);
                 format!("{word}: were {}, takes {taken}", cpus(place, bits.0))
+            }
+            (Saw::Old, Word::Idle(_)) => {
+                format!("{word}: {} was taken by another", cpus(place, !given.0))
             }
             (Saw::Read, _) => format!("{word}: {bits:?}"),
             (Saw::Write, _) => format!("{word}: writes {bits:?}"),
