@@ -8,12 +8,22 @@ u32 usher_recorded_size(void)
 	return sizeof(struct usher_record);
 }
 
-/* Decides and fills the rest of the record, whose request and allowed set are there. False: it saw more than there is room for. */
+/* Decides and fills the record, but for whose the task is. False: it saw more than there is room for. */
 bool usher_recorded_record(struct usher *u, struct usher_record *record, const struct usher_request *r)
 {
 	struct usher_cpu *me = &u->cpus[r->waker];
 	struct usher_log log = { .seen = record->seen, .capacity = USHER_RECORD_SEEN }, *kept = u->host->log;
 
+	record->wake = r->wake;
+	record->prev = r->prev;
+	record->waker = r->waker;
+	record->nr_allowed = r->nr_allowed;
+	record->tiers = r->tiers;
+	record->hints = r->hints;
+	record->demand = r->demand;
+	record->restricted = r->allowed != NULL;
+	if (r->allowed)
+		record->allowed = *r->allowed;
 	record->rotor = me->rotor;
 	record->shorter_turn = me->shorter_turn;
 	record->poke = me->poke;

@@ -496,19 +496,6 @@ impl Core {
     pub fn place_recorded(&mut self, request: &Request) -> (Decision, Option<Recorded>) {
         let c = self.request(request);
         let mut raw = Raw::zeroed();
-        raw.wake = c.wake;
-        raw.prev = c.prev;
-        raw.waker = c.waker;
-        raw.nr_allowed = c.nr_allowed;
-        raw.tiers = c.tiers;
-        raw.hints = c.hints;
-        raw.demand = c.demand;
-        if let Some(set) = request.allowed {
-            raw.restricted = 1;
-            for cid in set.iter() {
-                raw.allowed[cid.0 as usize / 64] |= 1 << (cid.0 % 64);
-            }
-        }
         // SAFETY: the core lives, the request is checked, and C fills the record.
         let fits = unsafe { usher_recorded_record(self.native(), &mut *raw, &c) };
         let recorded = fits.then(|| Recorded::from_raw(&raw, 0).expect("of this very version"));
