@@ -10,39 +10,21 @@
 
 mod common;
 
-use common::{another_kernel, built};
-use usher_lab::lab::{self, Request};
-use usher_lab::scheduler::KERNEL_SCHEDULER;
+use common::{alone, another_kernel, built};
 
 const REQUESTS: u64 = 10_000_000;
 
 fn equal_on(kernel: &str) {
     let program = built("usher-parity");
-    let request = Request {
-        copies: vec![program.clone()],
-        ..Request::new(
-            "1n1l2c1t".parse().expect("a legal shape"),
-            kernel,
-            vec![
-                program.to_string_lossy().into_owned(),
-                "--requests".into(),
-                REQUESTS.to_string(),
-            ],
-            1500,
-        )
-    };
-    let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
-    let outcome = lab::run(
-        &request,
-        &kernels_own,
-        &|line| eprintln!("{line}"),
-        &mut |_| (),
-    )
-    .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-    let step = &outcome.steps[0];
+    let command = [
+        &*program.to_string_lossy(),
+        "--requests",
+        &REQUESTS.to_string(),
+    ];
+    let command = command.map(str::to_owned).into();
+    let step = alone(kernel, "1n1l2c1t", &program, command, 1500);
     let said = String::from_utf8_lossy(&step.stdout);
     let context = format!("{said}{}", String::from_utf8_lossy(&step.stderr));
-    assert_eq!(step.report.exit, Some(0), "kernel {kernel}: {context}");
     let equal = said
         .lines()
         .filter(|line| line.contains(" operations equal "))

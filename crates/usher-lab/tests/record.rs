@@ -12,9 +12,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use common::{another_kernel, built, temporary, SHELL};
-use usher_lab::lab::{self, Request};
-use usher_lab::scheduler::KERNEL_SCHEDULER;
+use common::{alone, another_kernel, built, temporary, SHELL};
 
 /// What marks the begin of a file in the guest's output.
 const MARK: &str = "### recorded: ";
@@ -81,27 +79,10 @@ fn told(kernel: &str, name: &str, lines: &str) -> (usize, BTreeSet<String>) {
 fn comes_out_the_same_on(kernel: &str) {
     let program = built("scx_usher");
     let script = format!("scx_usher={}\n{SHELL}{SCRIPT}", program.display());
-    let request = Request {
-        copies: vec![program],
-        ..Request::new(
-            "2n2l2c1t".parse().expect("a legal shape"),
-            kernel,
-            vec!["sh".into(), "-c".into(), script],
-            300,
-        )
-    };
-    let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
-    let outcome = lab::run(
-        &request,
-        &kernels_own,
-        &|line| eprintln!("{line}"),
-        &mut |_| (),
-    )
-    .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-    let step = &outcome.steps[0];
+    let command = ["sh", "-c", &script].map(str::to_owned).into();
+    let step = alone(kernel, "2n2l2c1t", &program, command, 300);
     let said = String::from_utf8_lossy(&step.stdout);
     let stderr = String::from_utf8_lossy(&step.stderr);
-    assert_eq!(step.report.exit, Some(0), "kernel {kernel}: {said}{stderr}");
     let files: Vec<(&str, &str)> = said
         .split(MARK)
         .skip(1)

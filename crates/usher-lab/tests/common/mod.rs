@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
+use usher_lab::scheduler::KERNEL_SCHEDULER;
 
 /// Functions for scripts: waiting for what the kernel says of its scheduler.
 pub const SHELL: &str = r#"
@@ -79,6 +81,41 @@ pub fn compiled(source: &str, name: &str) -> PathBuf {
         .expect("cc runs");
     assert!(status.success(), "{source} does not compile");
     program
+}
+
+/// Runs one command in a guest under the kernel's own scheduler, with a program of the release build, which lies where it does here.
+/// What it said; it ended well.
+pub fn alone(
+    kernel: &str,
+    shape: &str,
+    program: &Path,
+    command: Vec<String>,
+    limit_s: u64,
+) -> StepOutcome {
+    let request = Request {
+        copies: vec![program.to_owned()],
+        ..Request::new(
+            shape.parse().expect("a legal shape"),
+            kernel,
+            command,
+            limit_s,
+        )
+    };
+    let kernels_own = KERNEL_SCHEDULER.parse().expect("known");
+    let said = |line: &str| eprintln!("{line}");
+    let mut outcome = lab::run(&request, &kernels_own, &said, &mut |_| ())
+        .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
+    let step = outcome.steps.remove(0);
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&step.stdout),
+        String::from_utf8_lossy(&step.stderr),
+    );
+    assert_eq!(
+        step.report.exit,
+        Some(0),
+        "kernel {kernel}: {stdout}{stderr}"
+    );
+    step
 }
 
 /// What the steps gave, or why the guest failed.
