@@ -3,8 +3,8 @@
 # What docs/FIDELITY.md compares at real speed: programs under the scheduler of the machine at hand, which should be idle otherwise;
 # four minutes. Needs hackbench (rt-tests), tbench (dbench) and usher on the PATH, and taskset; TBENCH_CLIENT names tbench's file of operations, if
 # it is not where Debian has it. Prints a line per run: the program and its arguments,
-# the CPUs that it might use, what came out, and context switches of the whole machine, or of requests p50 and p99. In a directory
-# beside this script:
+# the CPUs that it might use, what came out, and context switches of the whole machine, or of
+# requests p50, p99 and how busy the CPUs were. In a directory beside this script:
 #   usher bench costs > costs.toml
 #   usher topo --format machine --costs ./costs.toml > machine.toml
 #   sh ../run.sh > programs.txt
@@ -47,8 +47,9 @@ requests_on() {
 	load="--load $1 --seconds 3"
 	# shellcheck disable=SC2086 # several words
 	taskset -c "$all" usher bench requests $load --seed "$2" | awk -v said="requests $load cpus=$all" '
+		/^CPUs busy/ { busy = $3 }
 		/^request latency p50/ { p50 = $4 }
-		/^request latency p99/ { print said " p50_ms=" p50 " p99_ms=" $4; found = 1 }
+		/^request latency p99/ { print said " p50_ms=" p50 " p99_ms=" $4 " busy_percent=" busy; found = 1 }
 		END { exit !found }'
 }
 echo "# $(uname -sr), $(nproc) CPUs."

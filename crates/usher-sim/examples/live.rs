@@ -20,12 +20,9 @@ const SEEDS: u64 = 3;
 /// A simulated hackbench does this part of the rounds: what it takes grows with them.
 const ROUNDS: u64 = 4;
 
-/// What came out of runs alike: seconds, or MB per second, and switches; of requests how long they took, p50 and p99, in ms.
-#[derive(Default)]
-struct Runs {
-    first: Vec<f64>,
-    second: Vec<f64>,
-}
+/// What came out of runs alike, each run's first value, second and so on: seconds, or MB per second, and switches; of requests how
+/// long they took, p50 and p99, in ms, and where the file says so how busy the CPUs were, in per cent.
+type Runs = Vec<Vec<f64>>;
 
 fn median(of: &[f64]) -> f64 {
     let mut of = of.to_vec();
@@ -73,8 +70,8 @@ impl Place {
         )?)
     }
 
-    /// The same load, simulated: what came out, and switches per message; of requests p50 and p99.
-    fn simulated(&self, load: &str, cpus: &str) -> Result<[f64; 2], Box<dyn Error>> {
+    /// The same load, simulated: what came out, and switches per message; of requests p50, p99 and how busy the CPUs were.
+    fn simulated(&self, load: &str, cpus: &str) -> Result<[f64; 3], Box<dyn Error>> {
         let words: Vec<&str> = load.split(' ').collect();
         let has = |flag: &str| words.contains(&flag);
         let mut params = Params::new();
@@ -101,7 +98,7 @@ impl Place {
             policy: "eevdf".into(),
             policy_params: Params::new(),
         };
-        let mut sums = [0.0; 2];
+        let mut sums = [0.0; 3];
         for seed in 1..=SEEDS {
             let report = case.run(seed, Options::default(), |_| true)?;
             let metric = |name: &str| report.metrics[name];
@@ -109,11 +106,16 @@ impl Place {
                 "hackbench" => [
                     metric("elapsed_ns") * of_part / 1e9,
                     metric("context_switches") / metric("messages"),
+                    f64::NAN,
                 ],
-                "requests" => ["latency_ns_p50", "latency_ns_p99"].map(|name| metric(name) / 1e6),
-                _ => [metric("throughput_bytes_per_s") / 1e6, f64::NAN],
+                "requests" => [
+                    metric("latency_ns_p50") / 1e6,
+                    metric("latency_ns_p99") / 1e6,
+                    metric("utilisation") * 100.0,
+                ],
+                _ => [metric("throughput_bytes_per_s") / 1e6, f64::NAN, f64::NAN],
             };
-            sums = [sums[0] + of[0], sums[1] + of[1]];
+            sums.iter_mut().zip(of).for_each(|(sum, of)| *sum += of);
         }
         Ok(sums.map(|sum| sum / SEEDS as f64))
     }
@@ -130,19 +132,17 @@ fn compare(dir: &Path) -> Result<(), Box<dyn Error>> {
             .ok_or_else(|| format!("no CPUs: {line}"))?;
         let mut words = rest.split(' ');
         let cpus = words.next().ok_or("no CPUs")?;
-        let mut number = || -> Result<f64, Box<dyn Error>> {
-            let word = words.next().and_then(|word| word.split_once('='));
-            Ok(word
-                .ok_or_else(|| format!("no result: {line}"))?
-                .1
-                .parse()?)
-        };
         let key = (load.to_owned(), cpus.to_owned());
-        let of = runs.entry(key.clone()).or_default();
-        of.first.push(number()?);
-        of.second.push(number()?);
-        if of.first.len() == 1 {
-            order.push(key);
+        if !runs.contains_key(&key) {
+            order.push(key.clone());
+        }
+        let of = runs.entry(key).or_default();
+        for (nr, word) in words.enumerate() {
+            let (_, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("no result: {line}"))?;
+            of.resize(of.len().max(nr + 1), Vec::new());
+            of[nr].push(value.parse()?);
         }
     }
     let name = dir.file_name().unwrap_or(dir.as_os_str());
@@ -170,14 +170,14 @@ fn compare_programs(
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for key in loads {
         let (load, cpus) = key;
-        let real = median(&runs[key].first);
-        let [simulated, switches] = place.simulated(load, cpus)?;
+        let real = median(&runs[key][0]);
+        let [simulated, switches, _] = place.simulated(load, cpus)?;
         let ratio = simulated / real;
         let words: Vec<&str> = load.split(' ').collect();
         let (unit, kind, per_message) = match words[0] {
             "hackbench" => {
                 let messages = 400 * after(&words, "-g")? * after(&words, "-l")?;
-                let real = median(&runs[key].second) / messages as f64;
+                let real = median(&runs[key][1]) / messages as f64;
                 let kind = if words.contains(&"-p") {
                     "hackbench, pipes"
                 } else {
@@ -209,19 +209,23 @@ fn compare_requests(
     if loads.is_empty() {
         return Ok(());
     }
-    println!("\n| load | CPUs | p50: real | simulated | ratio | p99: real | simulated | ratio |");
-    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    println!("\n| load | CPUs | busy: real | simulated | p50: real | simulated | ratio | p99: real | simulated | ratio |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     let mut ratios = [Vec::new(), Vec::new()];
     for key in loads {
         let (load, cpus) = key;
         let simulated = place.simulated(load, cpus)?;
-        let real = [&runs[key].first, &runs[key].second].map(|of| median(of));
-        let mut row = format!("| `{load}` | {cpus} |");
+        let real = &runs[key];
+        let busy = real
+            .get(2)
+            .map_or("-".into(), |of| format!("{:.0} %", median(of)));
+        let mut row = format!("| `{load}` | {cpus} | {busy} | {:.0} % |", simulated[2]);
         for (i, ratios) in ratios.iter_mut().enumerate() {
-            let ratio = simulated[i] / real[i];
+            let real = median(&real[i]);
+            let ratio = simulated[i] / real;
             row += &format!(
                 " {} ms | {} ms | {ratio:.2} |",
-                figures(real[i]),
+                figures(real),
                 figures(simulated[i])
             );
             ratios.push(ratio);

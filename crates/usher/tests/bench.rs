@@ -41,3 +41,47 @@ fn an_unknown_base_is_wrong_use() {
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(said.contains("zen3"), "{said}");
 }
+
+// Goal: `usher bench lines` measures each combination that was asked for, in the order asked, and says what it cannot. Method: one
+// thread on whatever CPU there is, so that nobody else's line is wanted: two additions take longer than one.
+#[test]
+fn lines_of_one_thread() {
+    let run = |more: &[&str]| {
+        let args = ["bench", "lines", "--millis", "5", "--turns", "3"];
+        Command::new(env!("CARGO_BIN_EXE_usher"))
+            .args(args)
+            .args(more)
+            .output()
+            .expect("it starts")
+    };
+    let rounds = ["--round", "a", "--round", "abA?", "--work", "0,2000"];
+    let done = run(&[&rounds[..], &["--threads", "1", "--format", "json"]].concat());
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!(report["schema"], "usher-bench-lines/1");
+    let cells = report["cells"].as_array().expect("cells");
+    let named: Vec<_> = cells
+        .iter()
+        .map(|cell| (cell["round"].as_str(), cell["work_ns"].as_u64()))
+        .collect();
+    let (a, b) = (Some("a"), Some("abA?"));
+    let (none, some) = (Some(0), Some(2000));
+    assert_eq!(named, [(a, none), (b, none), (a, some), (b, some)]);
+    let rate = |cell: usize| cells[cell]["rounds_per_s"].as_f64().expect("a number");
+    assert!(
+        rate(0) > 1.2 * rate(1) && rate(0) > 10.0 * rate(2),
+        "{report}"
+    );
+
+    let many = run(&["--threads", "4096"]);
+    assert_eq!(many.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&many.stderr);
+    assert!(
+        said.contains("--threads 4096: this process may use"),
+        "{said}"
+    );
+}

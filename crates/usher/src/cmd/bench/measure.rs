@@ -93,13 +93,22 @@ fn steps(steps: u64) {
 
 /// CPU time of the calling thread since its birth, nanoseconds.
 fn cpu_time_ns() -> u64 {
+    nanoseconds(clock(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
+/// CPU time that this process has taken, all its threads together.
+pub fn process_cpu_time() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the structure is valid for the call, which fails only for clocks that there are not.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    unsafe { libc::clock_gettime(which, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Work until the calling thread has had so much more CPU time, however long that takes; false if it was told to give up before.

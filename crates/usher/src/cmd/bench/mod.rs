@@ -4,6 +4,7 @@
 
 mod costs;
 mod latency;
+mod lines;
 mod measure;
 mod misfit;
 mod reckon;
@@ -27,6 +28,7 @@ pub struct Args {
 enum Bench {
     Costs(costs::Args),
     LatencyUnderBatch(latency::Args),
+    Lines(lines::Args),
     Misfit(misfit::Args),
     Requests(requests::Args),
 }
@@ -35,6 +37,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     match &args.bench {
         Bench::Costs(args) => costs::run(args),
         Bench::LatencyUnderBatch(args) => latency::run(args),
+        Bench::Lines(args) => lines::run(args),
         Bench::Misfit(args) => misfit::run(args),
         Bench::Requests(args) => requests::run(args),
     }

@@ -100,6 +100,9 @@ struct Report {
     arrivals: usize,
     /// Of these, requests done within it.
     requests: usize,
+    /// CPU time that this process took in that time, in per cent of the time of its CPUs: the work, and what dispatching, waking
+    /// and switching cost besides.
+    busy_percent: f64,
     /// From the arrival until the request is done; this and the following are `null` if none was done.
     latency: Option<Delay>,
     /// From the arrival until a dispatcher takes it in.
@@ -232,7 +235,11 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let one_for_16 = u32::try_from(cpus / 16).unwrap_or(u32::MAX).max(1);
     let dispatchers = args.dispatchers.unwrap_or(one_for_16);
     let plan = plan(args, cpus, dispatchers)?;
-    let (arrivals, done) = serve(plan, dispatchers, args.seed).map_err(environment)?;
+    let Served {
+        arrivals,
+        done,
+        cpu_time,
+    } = serve(plan, dispatchers, args.seed).map_err(environment)?;
     let of = |which: fn(&Done) -> bool, what: fn(&Done) -> u64| {
         let all: Vec<u64> = done.iter().filter(|one| which(one)).map(what).collect();
         (!all.is_empty()).then(|| Delay::of(all))
@@ -247,6 +254,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         mean_gap_ns: plan.gap_ns,
         arrivals,
         requests: done.len(),
+        busy_percent: cpu_time.as_secs_f64() / (args.seconds as f64 * cpus as f64) * 100.0,
         latency: of(|_| true, |one| one.latency),
         intake: of(|_| true, |one| one.intake),
         delay: of(|_| true, |one| one.delay),
@@ -289,8 +297,16 @@ fn plan(args: &Args, cpus: usize, dispatchers: u32) -> Result<Plan, Failure> {
     })
 }
 
-/// What came of a while: how many requests arrived in the measured time, and those of them that were done.
-type Served = (usize, Vec<Done>);
+/// What came of a while.
+#[derive(Default)]
+struct Served {
+    /// How many requests arrived in the measured time.
+    arrivals: usize,
+    /// Those of them that were done.
+    done: Vec<Done>,
+    /// What this process took of the CPUs in the measured time.
+    cpu_time: Duration,
+}
 
 /// Serves for a while, with so many dispatchers; or why it cannot.
 fn serve(plan: Plan, dispatchers: u32, seed: u64) -> Result<Served, String> {
@@ -321,15 +337,24 @@ fn serve(plan: Plan, dispatchers: u32, seed: u64) -> Result<Served, String> {
                 .expect("each dispatcher says whether it is ready");
             outcome = outcome.and(said);
         }
-        gate.open(outcome.is_ok());
-        let (mut arrivals, mut done) = (0, Vec::new());
-        for thread in threads {
-            let (more_arrivals, more_done) = measure::join(thread);
-            arrivals += more_arrivals;
-            done.extend(more_done);
+        let mut served = Served::default();
+        if let Some(begin) = gate.open(outcome.is_ok()) {
+            let from = cpu_time_at(begin + plan.warmup);
+            served.cpu_time = cpu_time_at(begin + plan.warmup + plan.time) - from;
         }
-        outcome.map(|()| (arrivals, done))
+        for thread in threads {
+            let (arrivals, done) = measure::join(thread);
+            served.arrivals += arrivals;
+            served.done.extend(done);
+        }
+        outcome.map(|()| served)
     })
+}
+
+/// Waits until then: the CPU time that this process has taken.
+fn cpu_time_at(then: Instant) -> Duration {
+    thread::sleep(then.saturating_duration_since(Instant::now()));
+    measure::process_cpu_time()
 }
 
 /// Where dispatchers wait for each other.
@@ -341,10 +366,12 @@ struct Gate {
 }
 
 impl Gate {
-    fn open(&self, go: bool) {
-        let soon = Instant::now() + Duration::from_millis(50);
-        *self.begin.lock().expect(NO_PANIC) = Some(go.then_some(soon));
+    /// When all begin.
+    fn open(&self, go: bool) -> Option<Instant> {
+        let soon = go.then(|| Instant::now() + Duration::from_millis(50));
+        *self.begin.lock().expect(NO_PANIC) = Some(soon);
         self.known.notify_all();
+        soon
     }
 
     fn wait(&self) -> Option<Instant> {
@@ -354,13 +381,13 @@ impl Gate {
     }
 }
 
-/// A dispatcher with its workers, until the end.
+/// A dispatcher with its workers, until the end: how many requests arrived in the measured time, and those of them that were done.
 fn dispatcher(
     plan: Plan,
     rng: Rng,
     ready: &mpsc::Sender<Result<(), String>>,
     gate: &Gate,
-) -> Served {
+) -> (usize, Vec<Done>) {
     let desk = Desk::default();
     desk.state().is_idle = vec![false; plan.workers as usize];
     thread::scope(|scope| {
@@ -473,6 +500,7 @@ fn text(report: &Report) -> String {
         report.requests,
         report.arrivals,
     );
+    text += &format!("CPUs busy: {:.1} %\n", report.busy_percent);
     // A queue that is as long as always may have some under way; so may chance.
     let lost = report.arrivals.saturating_sub(report.requests);
     if lost * 50 > report.arrivals && lost * lost > 25 * report.arrivals {
@@ -571,7 +599,25 @@ mod tests {
             time: Duration::from_millis(250),
             workers: 3,
         };
-        let (arrivals, done) = serve(plan, 2, 1).expect("threads can be made");
+        let Served {
+            arrivals,
+            done,
+            cpu_time,
+        } = serve(plan, 2, 1).expect("threads can be made");
+        let work_ns: u64 = done
+            .iter()
+            .map(|one| {
+                if one.long == Some(true) {
+                    200_000
+                } else {
+                    20_000
+                }
+            })
+            .sum();
+        assert!(
+            cpu_time.as_nanos() > u128::from(work_ns) * 9 / 10,
+            "{cpu_time:?} for {work_ns} ns of work"
+        );
         // 250 in the mean, with a deviation of 16.
         assert!((170..=330).contains(&arrivals), "{arrivals}");
         assert!(
