@@ -23,6 +23,9 @@ pub const JOB_PATH: &str = "/usher/job.json";
 /// Where a scheduler that can do so leaves its statistics in the guest when it ends.
 pub const SCHEDULER_REPORT_PATH: &str = "/run/usher-scheduler.json";
 
+/// Where usher records its decisions in the guest if it is asked to.
+pub const RECORD_PATH: &str = "/run/usher-decisions.jsonl";
+
 /// Everything that one boot is to do, in order.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Job {
@@ -148,6 +151,8 @@ pub enum Frame {
     Stdout(Vec<u8>),
     /// Bytes that the running command wrote to its standard error.
     Stderr(Vec<u8>),
+    /// Bytes of [`RECORD_PATH`], once the scheduler has ended.
+    Recorded(Vec<u8>),
 }
 
 const MAGIC: [u8; 2] = *b"uF";
@@ -164,6 +169,7 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
         ),
         Frame::Stdout(bytes) => (b'O', bytes.clone()),
         Frame::Stderr(bytes) => (b'E', bytes.clone()),
+        Frame::Recorded(bytes) => (b'R', bytes.clone()),
     };
     let mut out = Vec::with_capacity(HEADER_LEN + payload.len());
     out.extend_from_slice(&MAGIC);
@@ -205,6 +211,7 @@ impl Decoder {
         let frame = match kind {
             b'O' => Frame::Stdout(payload.to_vec()),
             b'E' => Frame::Stderr(payload.to_vec()),
+            b'R' => Frame::Recorded(payload.to_vec()),
             b'J' => Frame::Event(
                 serde_json::from_slice(payload).map_err(|error| format!("bad event: {error}"))?,
             ),

@@ -366,7 +366,8 @@ impl Collector {
             Frame::Event(Event::Failed { why }) => return Err(format!("could not go on: {why}")),
             Frame::Event(Event::Done) => return Ok(true),
             Frame::Event(Event::Begin { .. }) => self.begun = true,
-            Frame::Event(Event::Alive) => {}
+            // Who asked for the record sees it pass.
+            Frame::Event(Event::Alive) | Frame::Recorded(_) => {}
         }
         Ok(false)
     }

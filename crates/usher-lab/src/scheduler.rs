@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::cross::own_program;
 use crate::error::{LabError, Result};
 use crate::image::{self, Plan};
-use crate::proto::{SchedulerStart, SCHEDULER_REPORT_PATH};
+use crate::proto::{SchedulerStart, RECORD_PATH, SCHEDULER_REPORT_PATH};
 
 /// The kernel's own scheduler.
 pub const KERNEL_SCHEDULER: &str = "eevdf";
@@ -67,6 +67,22 @@ impl Scheduler {
     /// True for usher, however named.
     pub fn is_usher(&self) -> bool {
         self.program == USHER || self.program.rsplit('/').next() == Some(USHER_PROGRAM)
+    }
+
+    /// Has usher record its decisions, which come as [`crate::proto::Frame::Recorded`] once it has ended.
+    ///
+    /// # Errors
+    /// Where it is another scheduler.
+    pub fn record(&mut self) -> Result<()> {
+        if !self.is_usher() {
+            return Err(LabError::Usage {
+                what: "scheduler to record",
+                value: self.name.clone(),
+                why: "only usher records its decisions".into(),
+            });
+        }
+        self.add_options(&["--record".into(), RECORD_PATH.into()]);
+        Ok(())
     }
 
     /// Adds options at the end.

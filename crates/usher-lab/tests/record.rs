@@ -106,6 +106,40 @@ fn comes_out_the_same_on(kernel: &str) {
     }
 }
 
+// Goal: `usher lab run --record` brings the decisions out of the guest, once the scheduler has ended, so that none is missing for
+// being read too early. Method: as a user does it; the file is a whole recording with the command's own birth in it.
+#[test]
+fn a_recording_leaves_the_guest() {
+    let path = temporary("brought.jsonl");
+    let usher = || Command::new(built("usher"));
+    let ran = usher()
+        .args(["lab", "run", "--shape", "1n1l2c1t", "--record"])
+        .arg(&path)
+        .args(["--", "sh", "-c", "sleep 0.1; true"])
+        .output()
+        .expect("usher runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(0), "{said}");
+    assert!(said.contains("usher explain --recorded"), "{said}");
+    let told = usher()
+        .args([
+            "explain",
+            "--comm",
+            "sleep",
+            "--format",
+            "json",
+            "--recorded",
+        ])
+        .arg(&path)
+        .output()
+        .expect("usher runs");
+    assert_eq!(told.status.code(), Some(0));
+    let json: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!(json["ended"], true);
+    assert!(!json["decisions"].as_array().expect("an array").is_empty());
+    std::fs::remove_file(path).expect("it is there");
+}
+
 #[test]
 fn comes_out_the_same_6_18() {
     comes_out_the_same_on("6.18");

@@ -14,8 +14,8 @@ pub(crate) mod sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::proto::SCHEDULER_REPORT_PATH;
 use crate::proto::{Event, Frame, Job, SchedulerStart, Step, StepReport, JOB_PATH};
+use crate::proto::{RECORD_PATH, SCHEDULER_REPORT_PATH};
 use child::{Child, Output};
 use klog::KernelLog;
 use sys::Channel;
@@ -29,6 +29,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(300);
 /// How often a waiting agent says that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// A record leaves in frames of so many bytes.
+const RECORD_PIECE: usize = 1 << 20;
 
 /// How often a wait looks whether the user wants to stop, where there is one.
 const STOP_LOOK: Duration = Duration::from_millis(200);
@@ -180,7 +183,9 @@ fn attach(
             sched_ext::state().unwrap_or_else(|| "absent".into())
         ));
     }
-    let _ = std::fs::remove_file(SCHEDULER_REPORT_PATH);
+    for left_behind in [SCHEDULER_REPORT_PATH, RECORD_PATH] {
+        let _ = std::fs::remove_file(left_behind);
+    }
     let mut loader = Child::start(&start.argv, &[])?;
     let begun = Instant::now();
     let mut alive = begun;
@@ -331,6 +336,11 @@ fn unload(out: Out<'_>, loader: &mut Child, log: &mut KernelLog, report: &mut St
     report.scheduler_stats = std::fs::read(SCHEDULER_REPORT_PATH)
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
+    if let Ok(recorded) = std::fs::read(RECORD_PATH) {
+        for piece in recorded.chunks(RECORD_PIECE) {
+            out(&Frame::Recorded(piece.to_vec()));
+        }
+    }
 }
 
 fn wait_until_disabled() -> bool {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher lab`: real kernels in emulated machines.
 
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use usher_lab::arch::Arch;
@@ -102,6 +103,9 @@ struct RunArgs {
     /// eevdf, usher, scx_NAME or a path, each but eevdf with options after a colon.
     #[arg(long, value_name = "SCHEDULER", default_value = "usher")]
     scheduler: String,
+    /// Record into this file where usher puts tasks and what each decision saw; `usher explain --recorded FILE` tells it.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     guest: GuestArgs,
 }
@@ -211,17 +215,31 @@ fn schedulers<'a>(
 fn run_one(args: &RunArgs) -> Result<u8, Failure> {
     let guest = &args.guest;
     let request = request(guest)?;
-    let scheduler = schedulers(std::iter::once(&*args.scheduler), guest)?.remove(0);
+    let mut scheduler = schedulers(std::iter::once(&*args.scheduler), guest)?.remove(0);
+    let mut record = match &args.record {
+        Some(path) => {
+            scheduler.record()?;
+            Some(Record::begin(path)?)
+        }
+        None => None,
+    };
     let live = guest.format == Format::Table;
     let mut pass_on = |frame: &Frame| {
         // A reader that went away (`| head`) is no reason to stop the guest half-way.
         let _ = match frame {
             Frame::Stdout(bytes) if live => std::io::stdout().write_all(bytes),
             Frame::Stderr(bytes) if live => std::io::stderr().write_all(bytes),
+            Frame::Recorded(bytes) => {
+                record.iter_mut().for_each(|record| record.add(bytes));
+                Ok(())
+            }
             _ => Ok(()),
         };
     };
     let outcome = lab::run(&request, &scheduler, &say, &mut pass_on)?;
+    if let Some(record) = record {
+        record.end()?;
+    }
     let report = report::of_run(&request, &outcome);
     match guest.format {
         Format::Table => {
@@ -238,6 +256,51 @@ fn run_one(args: &RunArgs) -> Result<u8, Failure> {
         .exit
         .and_then(|code| u8::try_from(code).ok())
         .unwrap_or(1))
+}
+
+/// A file for what usher decided in the guest.
+struct Record<'a> {
+    path: &'a Path,
+    file: File,
+    written: std::io::Result<u64>,
+}
+
+impl<'a> Record<'a> {
+    /// Before the guest boots, so that a file that cannot be written is known then.
+    fn begin(path: &'a Path) -> Result<Record<'a>, Failure> {
+        let file = File::create(path).map_err(|error| Self::failed(path, &error))?;
+        Ok(Record {
+            path,
+            file,
+            written: Ok(0),
+        })
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if let Ok(so_far) = &self.written {
+            let written = self.file.write_all(bytes);
+            self.written = written.map(|()| so_far + bytes.len() as u64);
+        }
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        let path = self.path.display();
+        match self.written {
+            Ok(0) => say(&format!("{path} is empty: the scheduler recorded nothing")),
+            Ok(_) => say(&format!(
+                "{path} has the decisions: usher explain --recorded {path}"
+            )),
+            Err(error) => return Err(Self::failed(self.path, &error)),
+        }
+        Ok(())
+    }
+
+    fn failed(path: &Path, error: &std::io::Error) -> Failure {
+        Failure {
+            code: Code::Environment,
+            error: anyhow::anyhow!("--record {}: cannot be written: {error}", path.display()),
+        }
+    }
 }
 
 fn compare(args: &CompareArgs) -> Result<u8, Failure> {
