@@ -58,6 +58,7 @@ mutants: packages
 
 capacity: guests-arm64
 	$(CARGO) test -p usher-lab --test capacity -- --ignored --nocapture
+	$(CARGO) test -p usher-lab --test record arm64 -- --ignored --nocapture
 
 report-check: build
 	mkdir -p target/report
