@@ -222,16 +222,27 @@ impl Decoder {
     }
 }
 
-/// CRC-32 (IEEE 802.3, reflected), bit by bit: frames are few and small.
+/// CRC-32 (IEEE 802.3, reflected).
 fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
-    for &byte in bytes {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+    /// What each value of a byte adds.
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut crc = byte as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = crc >> 1 ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
         }
-    }
-    !crc
+        table
+    };
+    !bytes.iter().fold(!0, |crc, &byte| {
+        crc >> 8 ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize]
+    })
 }
 
 #[cfg(test)]

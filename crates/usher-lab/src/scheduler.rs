@@ -78,7 +78,8 @@ impl Scheduler {
             return Err(LabError::Usage {
                 what: "scheduler to record",
                 value: self.name.clone(),
-                why: "only usher records its decisions".into(),
+                why: "only usher records its decisions: leave --scheduler out, or name usher"
+                    .into(),
             });
         }
         self.add_options(&["--record".into(), RECORD_PATH.into()]);

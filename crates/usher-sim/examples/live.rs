@@ -24,10 +24,12 @@ const ROUNDS: u64 = 4;
 /// long they took, p50 and p99, in ms, and where the file says so how busy the CPUs were, in per cent.
 type Runs = Vec<Vec<f64>>;
 
+/// The middle one, or between the two in the middle.
 fn median(of: &[f64]) -> f64 {
     let mut of = of.to_vec();
     of.sort_by(f64::total_cmp);
-    of[of.len() / 2]
+    let last = of.len() - 1;
+    (of[last / 2] + of[last - last / 2]) / 2.0
 }
 
 /// A word after a flag.

@@ -42,6 +42,20 @@ fn an_unknown_base_is_wrong_use() {
     assert!(said.contains("zen3"), "{said}");
 }
 
+// Goal: `usher bench requests` says how busy it kept the CPUs. Method: a load of a fifth is a fifth of them and what serving costs
+// besides, and no more CPU time than there is, on a machine that others use as well.
+#[test]
+fn requests_keep_cpus_busy() {
+    let run = Command::new(env!("CARGO_BIN_EXE_usher"))
+        .args(["bench", "requests", "--load", "20", "--seconds", "2"])
+        .args(["--format", "json"])
+        .output()
+        .expect("it starts");
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let busy = report["busy_percent"].as_f64().expect("a number");
+    assert!((12.0..80.0).contains(&busy), "{report}");
+}
+
 // Goal: `usher bench lines` measures each combination that was asked for, in the order asked, and says what it cannot. Method: one
 // thread on whatever CPU there is, so that nobody else's line is wanted: two additions take longer than one.
 #[test]

@@ -159,11 +159,32 @@ fn recorded_decisions_are_told_and_made_again() {
         assert!(said.contains(says), "{says} is not in {said}");
     }
     let (_, said, _) = of_file(&lines.join("\n"), "--comm waits --steps");
-    assert!(said.contains("line 3, 0.000 ms: waits 101"), "{said}");
+    assert!(said.contains("line 3, 0.250 ms: waits 101"), "{said}");
     assert!(said.contains("queue of LLC 0: 3 wait"), "{said}");
     assert!(said.contains("1 decision of those asked for"), "{said}");
     let (_, said, _) = of_file(&lines.join("\n"), "--pid 100 --steps");
     assert!(said.contains("were 5, takes 5"), "{said}");
+    for (filter, one) in [
+        ("--since 0.1", "waits"),
+        ("--until 0.249", "finds"),
+        ("--cpu 5", "finds"),
+        ("--cpu 1 --since 0 --until 0.25", "waits"),
+    ] {
+        let (code, said, _) = of_file(&lines.join("\n"), &format!("{filter} --format json"));
+        let json: Value = serde_json::from_str(&said).unwrap();
+        let comms: Vec<_> = json["decisions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["comm"])
+            .collect();
+        assert_eq!(
+            (code, comms),
+            (Some(0), vec![&Value::from(one)]),
+            "{filter}"
+        );
+        assert_eq!(json["first_ns"], 5_000_000);
+    }
 
     let (is, other) = (r#""reason":"queued""#, r#""reason":"queued-elsewhere""#);
     let forged = lines.join("\n").replace(is, other);

@@ -11,6 +11,8 @@ mod klog;
 pub(crate) mod sched_ext;
 pub(crate) mod sys;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A record leaves in frames of so many bytes.
-const RECORD_PIECE: usize = 1 << 20;
+const RECORD_PIECE: u64 = 1 << 18;
 
 /// How often a wait looks whether the user wants to stop, where there is one.
 const STOP_LOOK: Duration = Duration::from_millis(200);
@@ -336,10 +338,25 @@ fn unload(out: Out<'_>, loader: &mut Child, log: &mut KernelLog, report: &mut St
     report.scheduler_stats = std::fs::read(SCHEDULER_REPORT_PATH)
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
-    if let Ok(recorded) = std::fs::read(RECORD_PATH) {
-        for piece in recorded.chunks(RECORD_PIECE) {
-            out(&Frame::Recorded(piece.to_vec()));
+    if let Err(error) = send_record(out) {
+        let note = format!("usher-guest: {RECORD_PATH} cannot be read: {error}\n");
+        out(&Frame::Stderr(note.into_bytes()));
+    }
+}
+
+/// Sends the scheduler's record, if it wrote one.
+fn send_record(out: Out<'_>) -> std::io::Result<()> {
+    let mut file = match File::open(RECORD_PATH) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    loop {
+        let mut piece = Vec::new();
+        file.by_ref().take(RECORD_PIECE).read_to_end(&mut piece)?;
+        if piece.is_empty() {
+            return Ok(());
         }
+        out(&Frame::Recorded(piece));
     }
 }
 

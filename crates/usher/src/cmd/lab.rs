@@ -237,9 +237,6 @@ fn run_one(args: &RunArgs) -> Result<u8, Failure> {
         };
     };
     let outcome = lab::run(&request, &scheduler, &say, &mut pass_on)?;
-    if let Some(record) = record {
-        record.end()?;
-    }
     let report = report::of_run(&request, &outcome);
     match guest.format {
         Format::Table => {
@@ -251,6 +248,9 @@ fn run_one(args: &RunArgs) -> Result<u8, Failure> {
     if report.ejected.is_some() {
         return Err(lab::ejected(&outcome.steps[0]).into());
     }
+    if let Some(record) = record {
+        record.end()?;
+    }
     // 128 + signal and the like fit a byte; anything else is a plain failure.
     Ok(report
         .exit
@@ -258,9 +258,11 @@ fn run_one(args: &RunArgs) -> Result<u8, Failure> {
         .unwrap_or(1))
 }
 
-/// A file for what usher decided in the guest.
+/// A file for what usher decided in the guest. It takes its name once it is whole: until then, and if nothing comes of it, a file that had the
+/// name stays.
 struct Record<'a> {
     path: &'a Path,
+    partial: PathBuf,
     file: File,
     written: std::io::Result<u64>,
 }
@@ -268,9 +270,16 @@ struct Record<'a> {
 impl<'a> Record<'a> {
     /// Before the guest boots, so that a file that cannot be written is known then.
     fn begin(path: &'a Path) -> Result<Record<'a>, Failure> {
-        let file = File::create(path).map_err(|error| Self::failed(path, &error))?;
+        if path.exists() && !path.is_file() {
+            let why = std::io::Error::other("it is there and is no regular file");
+            return Err(Self::failed(path, &why));
+        }
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let file = File::create(&partial).map_err(|error| Self::failed(path, &error))?;
         Ok(Record {
             path,
+            partial: partial.into(),
             file,
             written: Ok(0),
         })
@@ -283,13 +292,18 @@ impl<'a> Record<'a> {
         }
     }
 
-    fn end(self) -> Result<(), Failure> {
+    fn end(mut self) -> Result<(), Failure> {
+        let written = std::mem::replace(&mut self.written, Ok(0));
+        let named = written.and_then(|bytes| match bytes {
+            0 => Ok(false),
+            _ => std::fs::rename(&self.partial, self.path).map(|()| true),
+        });
         let path = self.path.display();
-        match self.written {
-            Ok(0) => say(&format!("{path} is empty: the scheduler recorded nothing")),
-            Ok(_) => say(&format!(
-                "{path} has the decisions: usher explain --recorded {path}"
+        match named {
+            Ok(true) => say(&format!(
+                "`usher explain --recorded {path}` tells the decisions"
             )),
+            Ok(false) => say(&format!("{path} is not written: nothing was recorded")),
             Err(error) => return Err(Self::failed(self.path, &error)),
         }
         Ok(())
@@ -298,8 +312,18 @@ impl<'a> Record<'a> {
     fn failed(path: &Path, error: &std::io::Error) -> Failure {
         Failure {
             code: Code::Environment,
-            error: anyhow::anyhow!("--record {}: cannot be written: {error}", path.display()),
+            error: anyhow::anyhow!(
+                "--record {}: cannot be written: {error}; name a file in a directory that can be written to",
+                path.display()
+            ),
         }
+    }
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        // It is gone if it has got its name.
+        let _ = std::fs::remove_file(&self.partial);
     }
 }
 

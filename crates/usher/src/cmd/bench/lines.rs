@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use usher_sim::rng::Rng;
 
+use super::measure::Alone;
 use super::reckon::{median, sorted};
 use super::{environment, measure, wrong_use, Format};
 use crate::exit::{Code, Failure};
@@ -122,6 +123,9 @@ struct Cell {
     threads: usize,
     /// Of all threads; the median of the turns.
     rounds_per_s: f64,
+    /// Of the slowest turn and the fastest.
+    rounds_per_s_min: f64,
+    rounds_per_s_max: f64,
     /// How long a round is of as many threads that come to no line, nanoseconds: the work as it was, and the loop around it.
     bare_ns: f64,
     /// How much longer a round is with its lines, nanoseconds.
@@ -197,32 +201,37 @@ impl Plan {
         counts: &[usize],
         cpus: &[usize],
     ) -> io::Result<Vec<Cell>> {
-        let per_ns = steps_per_ns();
+        let per_ns = steps_per_ns(cpus[0])?;
         let lines = Lines::default();
         let mut cells = Vec::new();
         for &work_ns in works {
             let draws = draws(work_ns, per_ns);
             for &threads in counts {
                 let cpus = &cpus[..threads];
+                let go = |steps: &[Step]| go_round(steps, &lines, &draws, cpus, self.length);
                 let mut bare = Vec::new();
                 let mut rates = vec![Vec::new(); rounds.len()];
                 for _ in 0..self.turns {
-                    bare.push(go_round(&[], &lines, &draws, cpus, self.length)?);
+                    bare.push(go(&[])?);
                     for (round, rates) in rounds.iter().zip(&mut rates) {
-                        rates.push(go_round(&round.steps, &lines, &draws, cpus, self.length)?);
+                        rates.push(go(&round.steps)?);
                     }
+                    bare.push(go(&[])?);
                 }
-                let each_ns = |rates: Vec<f64>| threads as f64 * 1e9 / median(&sorted(rates));
-                let bare_ns = each_ns(bare);
+                let each_ns = |rate: f64| threads as f64 * 1e9 / rate;
+                let bare_ns = each_ns(median(&sorted(bare)));
                 for (round, rates) in rounds.iter().zip(rates) {
-                    let round_ns = each_ns(rates);
+                    let rates = sorted(rates);
+                    let rounds_per_s = median(&rates);
                     cells.push(Cell {
                         round: round.said.clone(),
                         work_ns,
                         threads,
-                        rounds_per_s: threads as f64 * 1e9 / round_ns,
+                        rounds_per_s,
+                        rounds_per_s_min: rates[0],
+                        rounds_per_s_max: rates[rates.len() - 1],
                         bare_ns,
-                        lines_ns: round_ns - bare_ns,
+                        lines_ns: each_ns(rounds_per_s) - bare_ns,
                     });
                 }
             }
@@ -231,37 +240,30 @@ impl Plan {
     }
 }
 
-/// A line, and the one that a prefetcher fetches along with it.
-#[derive(Default)]
-#[repr(align(128))]
-struct Line(AtomicU64);
+/// A line of each letter.
+type Lines = [Alone<AtomicU64>; LETTERS];
 
-/// One of each letter.
-#[derive(Default)]
-struct Lines([Line; LETTERS]);
-
-/// One step of work: each needs the result of the one before.
-fn step(value: u64) -> u64 {
-    black_box(value.wrapping_mul(6_364_136_223_846_793_005) | 1)
-}
-
-/// How many steps of work a nanosecond has, at best of tries that take a tenth of a second: a CPU that was idle may be slow for
-/// some milliseconds.
-fn steps_per_ns() -> f64 {
-    const STEPS: u32 = 100_000;
-    let tries = (0..1000).map(|_| {
-        let start = Instant::now();
-        black_box((0..STEPS).fold(1, |value, _| step(value)));
-        f64::from(STEPS) / start.elapsed().as_nanos() as f64
-    });
-    tries.fold(0.0, f64::max)
+/// How many steps of work a nanosecond has on this CPU: the median of tries that take some 30 ms, as a CPU that was idle is slow at first.
+fn steps_per_ns(cpu: usize) -> io::Result<f64> {
+    const STEPS: u64 = 100_000;
+    let measure = || {
+        measure::use_only(&BTreeSet::from([cpu]))?;
+        let tries = (0..200).map(|_| {
+            let start = Instant::now();
+            black_box(measure::steps(black_box(1), STEPS));
+            STEPS as f64 / start.elapsed().as_nanos() as f64
+        });
+        Ok(median(&sorted(tries)))
+    };
+    // A thread of its own: the CPUs of this one stay what they are.
+    thread::scope(|scope| measure::join(scope.spawn(measure)))
 }
 
 /// How many steps the rounds have, one after the other and then over again.
-fn draws(work_ns: u64, per_ns: f64) -> Vec<u32> {
+fn draws(work_ns: u64, per_ns: f64) -> Vec<u64> {
     let mut rng = Rng::new(1);
     (0..4096)
-        .map(|_| (rng.exponential(1000 * work_ns) as f64 / 1000.0 * per_ns).round() as u32)
+        .map(|_| (rng.exponential(1000 * work_ns) as f64 / 1000.0 * per_ns).round() as u64)
         .collect()
 }
 
@@ -269,7 +271,7 @@ fn draws(work_ns: u64, per_ns: f64) -> Vec<u32> {
 fn go_round(
     steps: &[Step],
     shared: &Lines,
-    draws: &[u32],
+    draws: &[u64],
     cpus: &[usize],
     length: Duration,
 ) -> io::Result<f64> {
@@ -282,15 +284,13 @@ fn go_round(
         let mut draws = draws.iter().cycle().skip(nr * 251 % draws.len());
         let own = Lines::default();
         let word = |line: Name| match line.own {
-            true => &own.0[line.letter].0,
-            false => &shared.0[line.letter].0,
+            true => &own[line.letter].0,
+            false => &shared[line.letter].0,
         };
         let (mut value, mut rounds) = (1, 0_u64);
         let start = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            for _ in 0..*draws.next().expect("it is a cycle") {
-                value = step(value);
-            }
+            value = measure::steps(value, *draws.next().expect("it is a cycle"));
             // What each step finds is what the next one needs, so that none begins before.
             for step in steps {
                 value = match *step {
@@ -315,10 +315,7 @@ fn go_round(
         ready.wait();
         thread::sleep(length);
         stop.store(true, Ordering::Relaxed);
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a loop cannot panic"))
-            .sum()
+        threads.into_iter().map(measure::join).sum()
     })
 }
 
@@ -352,22 +349,27 @@ mod tests {
         }
     }
 
-    // Goal: what is counted was done, and takes what it must. Method: one thread on one CPU; the lines know how often they were
-    // added to, more work makes fewer rounds, and a line is not free.
+    // Goal: what is counted was done, and takes what it must. Method: one thread on one CPU, which others may use as well: the best
+    // of ten turns. More lines and more work make fewer rounds, shared lines are added to, and a thread's own are not these.
     #[test]
     fn rounds_are_done() {
         let cpus: Vec<usize> = measure::allowed().expect("Linux").into_iter().collect();
+        let per_ns = steps_per_ns(cpus[0]).expect("pinned");
         let lines = Lines::default();
-        let length = Duration::from_millis(20);
-        let rate = |said: &str, work_ns: u64| {
+        let best = |said: &str, work_ns: u64| {
             let steps = parse(said).expect("legal").steps;
-            let draws = draws(work_ns, steps_per_ns());
-            go_round(&steps, &lines, &draws, &cpus[..1], length).expect("pinned")
+            let draws = draws(work_ns, per_ns);
+            let length = Duration::from_millis(5);
+            let go = || go_round(&steps, &lines, &draws, &cpus[..1], length).expect("pinned");
+            (0..10).map(|_| go()).fold(0.0, f64::max)
         };
-        let (one, three, slow) = (rate("a", 0), rate("abc", 0), rate("a", 10_000));
+        let (one, own, three) = (best("a", 0), best("BCDEF", 0), best("abc", 0));
         assert!(one > 1.5 * three, "{one} and {three} rounds/s");
-        assert!((20_000.0..150_000.0).contains(&slow), "{slow} rounds/s");
-        assert_eq!(lines.0[3].0.load(Ordering::SeqCst), 0);
-        assert_ne!(lines.0[2].0.load(Ordering::SeqCst), 0);
+        assert!(one > 1.5 * own, "{one} and {own} rounds/s");
+        let slow = best("a", 10_000);
+        assert!(slow < 150_000.0, "{slow} rounds/s of 10 us");
+        let used = lines.iter().map(|line| line.0.load(Ordering::SeqCst) > 0);
+        let expected = (0..LETTERS).map(|letter| letter < 3);
+        assert!(used.eq(expected), "lines a to c are used, and no other");
     }
 }

@@ -3,6 +3,7 @@
 //! and so disturb what it watches.
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -81,15 +82,20 @@ pub fn waited_ns() -> io::Result<u64> {
 
 /// Work that no compiler can leave out, some microseconds of it.
 pub fn work() {
-    steps(2000);
+    black_box(steps(black_box(1), 2000));
 }
 
-fn steps(steps: u64) {
-    let mut sum = 1u64;
-    for step in 0..steps {
-        sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
-    }
+/// So many steps of work, each of which needs the result of the one before and no memory.
+pub fn steps(value: u64, steps: u64) -> u64 {
+    (0..steps).fold(value, |value, _| {
+        value.wrapping_mul(6_364_136_223_846_793_005) | 1
+    })
 }
+
+/// Alone on its cache line, and on the one that a prefetcher fetches along with it.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Alone<T>(pub T);
 
 /// CPU time of the calling thread since its birth, nanoseconds.
 fn cpu_time_ns() -> u64 {
@@ -117,7 +123,7 @@ pub fn work_for(ns: u64, give_up: &AtomicBool) -> bool {
     static STEPS_PER_US: OnceLock<u64> = OnceLock::new();
     let per_us = *STEPS_PER_US.get_or_init(|| {
         let begun = cpu_time_ns();
-        steps(100_000);
+        black_box(steps(black_box(1), 100_000));
         (100_000_000 / (cpu_time_ns() - begun).max(1)).max(1)
     });
     let until = cpu_time_ns() + ns;
@@ -129,7 +135,10 @@ pub fn work_for(ns: u64, give_up: &AtomicBool) -> bool {
         if give_up.load(Ordering::Relaxed) {
             return false;
         }
-        steps((left.min(50_000) * per_us / 1000).max(1));
+        black_box(steps(
+            black_box(1),
+            (left.min(50_000) * per_us / 1000).max(1),
+        ));
     }
 }
 

@@ -38,6 +38,18 @@ pub struct Args {
     #[arg(long, value_name = "REASON", requires = "recorded")]
     reason: Option<Reason>,
 
+    /// Of --recorded: only those that chose this CPU
+    #[arg(long, value_name = "CPU", requires = "recorded")]
+    cpu: Option<u32>,
+
+    /// Of --recorded: only those from so many milliseconds on after the first of the file
+    #[arg(long, value_name = "MS", requires = "recorded")]
+    since: Option<f64>,
+
+    /// Of --recorded: only those up to so many milliseconds after the first of the file
+    #[arg(long, value_name = "MS", requires = "recorded")]
+    until: Option<f64>,
+
     /// Of --recorded: also what each saw, access by access
     #[arg(long, requires = "recorded")]
     steps: bool,
@@ -50,6 +62,9 @@ impl Args {
             ("--pid", self.pid.is_some()),
             ("--comm", self.comm.is_some()),
             ("--reason", self.reason.is_some()),
+            ("--cpu", self.cpu.is_some()),
+            ("--since", self.since.is_some()),
+            ("--until", self.until.is_some()),
             ("--steps", self.steps),
         ];
         let first = given.iter().find(|(_, given)| *given);
@@ -62,6 +77,14 @@ impl Args {
         self.pid.is_none_or(|pid| pid == recorded.pid)
             && self.comm.as_ref().is_none_or(|comm| *comm == recorded.comm)
             && self.reason.is_none_or(|r| r == recorded.decision.reason)
+    }
+
+    /// As much of it as is known once the machine and the whole file are.
+    fn wants_row(&self, row: &Row, first_ns: u64) -> bool {
+        let ms = row.ms(first_ns);
+        self.cpu.is_none_or(|cpu| cpu == row.cpu)
+            && self.since.is_none_or(|since| ms >= since)
+            && self.until.is_none_or(|until| ms <= until)
     }
 }
 
@@ -92,12 +115,21 @@ struct Row {
     steps: Vec<String>,
 }
 
+impl Row {
+    /// Since the first decision of the file, milliseconds.
+    fn ms(&self, first_ns: u64) -> f64 {
+        (self.at_ns - first_ns) as f64 / 1e6
+    }
+}
+
 /// All of a file.
 #[derive(Serialize)]
 struct Told {
     schema: &'static str,
     /// The kernels' releases and usher's versions that recorded, in order.
     recorded_by: Vec<String>,
+    /// When the first decision of the file fell, among `decisions` or not; as their `at_ns`.
+    first_ns: u64,
     decisions: Vec<Row>,
     /// Of those above: how many came out otherwise.
     different: usize,
@@ -143,6 +175,7 @@ fn read(args: &Args, path: &Path) -> Result<Told, Failure> {
     let mut told = Told {
         schema: "usher-explain-recorded/1",
         recorded_by: Vec::new(),
+        first_ns: u64::MAX,
         decisions: Vec::new(),
         different: 0,
         skipped: 0,
@@ -191,13 +224,16 @@ fn read(args: &Args, path: &Path) -> Result<Told, Failure> {
             continue;
         }
         let recorded: Recorded = serde_json::from_value(value).map_err(cut)?;
+        told.first_ns = told.first_ns.min(recorded.at_ns);
         if args.wants(&recorded) {
             let row = row(machine, &recorded, line, args.steps);
-            let row = row.map_err(|what| wrong(path, line, what))?;
-            told.different += usize::from(!row.same);
-            told.decisions.push(row);
+            told.decisions
+                .push(row.map_err(|what| wrong(path, line, what))?);
         }
     }
+    let first_ns = told.first_ns;
+    told.decisions.retain(|row| args.wants_row(row, first_ns));
+    told.different = told.decisions.iter().filter(|row| !row.same).count();
     // Each CPU's were fetched together.
     told.decisions.sort_by_key(|row| row.at_ns);
     if machine.is_none() {
@@ -308,8 +344,7 @@ fn tell(machine: &Machine, seen: &[Seen]) -> Vec<String> {
 
 /// The decisions, what their reasons mean, and whether they are the same here.
 fn print(to: &mut impl io::Write, args: &Args, told: &Told) -> io::Result<()> {
-    let first = told.decisions.first().map_or(0, |row| row.at_ns);
-    let ms = |row: &Row| format!("{:.3}", (row.at_ns - first) as f64 / 1e6);
+    let ms = |row: &Row| format!("{:.3}", row.ms(told.first_ns));
     let what = |row: &Row| match &row.differs {
         Some(how) => format!("DIFFERENT here: {how}"),
         None if row.claimed => String::new(),

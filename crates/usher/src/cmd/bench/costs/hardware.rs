@@ -8,21 +8,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
+use super::super::measure::Alone;
 use super::memory::Pages;
 use super::{low, on, time, TURNS};
 
-/// Bytes of a line, or of two that a prefetcher fetches together.
-const LINE: usize = 128;
 /// Words of a line of 64 bytes.
 const LINE_WORDS: usize = 8;
 /// What one CPU writes for another to copy: fits into any private cache.
 const COPIED: usize = 64 << 10;
-
-/// Alone on its line.
-#[repr(align(128))]
-struct Alone<T>(T);
-
-const _: () = assert!(align_of::<Alone<u8>>() == LINE);
 
 /// Cycles per second in millions: additions of which each needs the one before take a cycle each.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
