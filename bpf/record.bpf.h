@@ -54,21 +54,11 @@ static __noinline void record_end(struct usher __arena *u, struct task_struct *p
 	bpf_probe_read_kernel(comm, sizeof(comm), p->comm);
 	((u64 __arena *)record->comm)[0] = comm[0];
 	((u64 __arena *)record->comm)[1] = comm[1];
-	record->wake = r->wake;
-	record->prev = r->prev;
-	record->waker = r->waker;
-	record->nr_allowed = r->nr_allowed;
-	record->tiers = r->tiers;
-	record->hints = r->hints;
-	record->demand.util = r->demand.util;
-	record->demand.clamp_min = r->demand.clamp_min;
-	record->demand.clamp_max = r->demand.clamp_max;
-	record->demand.at = r->demand.at;
+	usher_record_request(record, r);
 	record->decision.cid = d.cid;
 	record->decision.reason = d.reason;
 	record->decision.claimed = d.claimed;
 	record->decision.poke = packed >> 31;
-	record->restricted = r->allowed != NULL;
 	if (r->allowed)
 		for (w = 0; w * 64 < u->nr_cids && can_loop; w = env_next(u, w))
 			record->allowed.word[in_bounds(w)] = r->allowed->word[in_bounds(w)];

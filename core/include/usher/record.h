@@ -25,4 +25,20 @@ struct usher_record {
 	struct usher_seen seen[USHER_RECORD_SEEN];
 };
 
+/* What was asked, but for the CPUs of the set, which not every host can copy at once. */
+USHER_INLINE void usher_record_request(struct usher_record USHER_MEM *record, const struct usher_request *r)
+{
+	record->wake = r->wake;
+	record->prev = r->prev;
+	record->waker = r->waker;
+	record->nr_allowed = r->nr_allowed;
+	record->tiers = r->tiers;
+	record->hints = r->hints;
+	record->demand.util = r->demand.util;
+	record->demand.clamp_min = r->demand.clamp_min;
+	record->demand.clamp_max = r->demand.clamp_max;
+	record->demand.at = r->demand.at;
+	record->restricted = r->allowed != NULL;
+}
+
 #endif

@@ -14,14 +14,7 @@ bool usher_recorded_record(struct usher *u, struct usher_record *record, const s
 	struct usher_cpu *me = &u->cpus[r->waker];
 	struct usher_log log = { .seen = record->seen, .capacity = USHER_RECORD_SEEN }, *kept = u->host->log;
 
-	record->wake = r->wake;
-	record->prev = r->prev;
-	record->waker = r->waker;
-	record->nr_allowed = r->nr_allowed;
-	record->tiers = r->tiers;
-	record->hints = r->hints;
-	record->demand = r->demand;
-	record->restricted = r->allowed != NULL;
+	usher_record_request(record, r);
 	if (r->allowed)
 		record->allowed = *r->allowed;
 	record->rotor = me->rotor;
