@@ -35,6 +35,8 @@ impl Fair {
         let old = self.task(id).cpu;
         if old != cpu {
             self.leave_home(host, id, old);
+            // Since 3.16 a task that comes from another CPU is not cache-hot until it runs.
+            self.tasks[id.index()].exec_start = 0;
         }
         let rq = &mut self.cpus[cpu.index()].rq;
         if self.tasks[id.index()].attached {

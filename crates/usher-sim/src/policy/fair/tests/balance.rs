@@ -6,6 +6,7 @@ use super::stage::Stage;
 use crate::ids::{Cpu, Id, TaskId};
 use crate::policy::fair::balance::{greater, IdleKind};
 use crate::policy::fair::config::{Config, Hints, MS};
+use crate::policy::fair::eevdf::Join;
 use crate::policy::fair::stats::{GroupStats, GroupType};
 use crate::policy::{Policy, StopWhy};
 use crate::program::{Class, Hint};
@@ -147,6 +148,25 @@ fn hot_tasks_stay_until_it_failed_often() {
         stage.fair.cpus[0].sds[1].failed, 0,
         "a success forgets the failures"
     );
+}
+
+// Goal: a task that another CPU's queue gave away is not cache-hot where it waits (kernels since 3.16).
+// Method: as above, but two of the three were woken away from CPU 2, where they ran 0.4 ms ago: the first
+// attempt pulls one.
+#[test]
+fn what_came_from_another_cpu_is_not_hot() {
+    let mut stage = Stage::new(machine("zen3-2s"), Config::cfs60());
+    let stays = stage.runner(1);
+    let woken = [stage.sleeper(2), stage.sleeper(2)];
+    stage.at(COLD, Cpu(1));
+    for task in woken {
+        stage.fair.tasks[task.index()].exec_start = COLD - 400_000;
+        stage
+            .fair
+            .join(&mut stage.sim.host, task, Cpu(1), Join::Wake);
+    }
+    stage.fair.tasks[stays.index()].exec_start = COLD - 400_000;
+    assert_eq!(balance(&mut stage, 0, 1, IdleKind::Idle), 1);
 }
 
 // Goal: 6.5: the interval doubles when balanced, up to twice the weight in ms, and is the minimum again
