@@ -21,7 +21,8 @@ static __noinline void move_tick(struct usher __arena *u, struct task_struct *p,
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	struct usher_request r = { .prev = cid, .waker = cid };
-	bool crowded = usher_uncrowds && usher_crowded(u, cid, scx_bpf_now());
+	u64 now_ns = scx_bpf_now();
+	bool crowded = usher_uncrowds && usher_crowded(u, cid, now_ns);
 	s32 to = USHER_NONE_IDLE;
 
 	if (env_asymmetric(u))
@@ -39,7 +40,7 @@ static __noinline void move_tick(struct usher __arena *u, struct task_struct *p,
 		struct usher_hinted *h = hinted(p);
 
 		r.hints = h ? h->flags : 0;
-		to = usher_uncrowd(u, &r);
+		to = usher_uncrowd(u, &r, now_ns);
 	}
 	if (to < 0)
 		return;

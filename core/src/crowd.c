@@ -5,7 +5,8 @@
  * Two busy threads of a core do less each than one alone, and who never sleeps is never placed again: two tasks that came to
  * share a core when all were taken would share it for as long as they run. So at ticks such a task looks for a core of its own: of its
  * LLC, of its node, and of another node where many idle. Its memory stays behind there, and where few cores idle somebody is about
- * to need them anyway.
+ * to need them anyway. What it shares with others stays behind as well: who takes turns at a lock with many runs for some slices
+ * before it sleeps, and from another node slows down all of them. So its turn must have lasted longer before it goes there.
  *
  * A move costs the caches of a core, and most of those who share one do so for a moment. So both turns must have lasted a slice.
  * It is enough that one of two goes: the task of the first busy thread waits another slice, and goes if the others are there
@@ -22,6 +23,9 @@
 
 /* Tasks move to another node if at least this part of its cores idles. */
 #define USHER_QUIET_PART 4
+
+/* ... and if their turn has lasted so many slices. */
+#define USHER_FAR_SLICES 8
 
 /* Whether the turn on cid has lasted so many slices. */
 USHER_FN bool usher_turn_lasted(struct usher USHER_MEM *u, u32 cid, u64 now_ns, u64 slices)
@@ -67,11 +71,11 @@ USHER_COLD bool usher_node_quiet(struct usher USHER_MEM *u, u32 index)
 
 /*
  * A CPU that is idle with its core, near from, and now claimed, or USHER_NONE_IDLE. Where CPUs differ that is one of the same tier, but
- * with upward rather a greater one of the LLC; in another node only if that is quiet; who holds stays in the LLC. Of the request
- * allowed, hints and waker, the CPU that asks, matter.
+ * with upward rather a greater one of the LLC; in another node only if it goes far and that one is quiet; who holds stays in the LLC.
+ * Of the request allowed, hints and waker, the CPU that asks, matter.
  */
 USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_request *r USHER_UNIT_PTR,
-				       u32 from, u32 upward)
+				       u32 from, u32 upward, u32 far)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[from];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
@@ -94,15 +98,15 @@ USHER_UNIT_COLD s32 usher_search_quiet(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	cid = usher_search_llc(u, &s);
 	if (!(r->hints & USHER_WAKE_HOLD))
 		for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
-			if (i == 0 || usher_node_quiet(u, order[i]))
+			if (i == 0 || (far && usher_node_quiet(u, order[i])))
 				cid = usher_search_node(u, &s, order[i]);
 	return cid;
 }
 
 /* The task that runs on r->prev shares its core. Returns the CPU to which it is to move at once, as above; or it stays. */
-USHER_FN s32 usher_uncrowd(struct usher USHER_MEM *u, const struct usher_request *r)
+USHER_FN s32 usher_uncrowd(struct usher USHER_MEM *u, const struct usher_request *r, u64 now_ns)
 {
-	s32 cid = usher_search_quiet(u, r, r->prev, 0);
+	s32 cid = usher_search_quiet(u, r, r->prev, 0, usher_turn_lasted(u, r->prev, now_ns, USHER_FAR_SLICES));
 
 	if (cid >= 0)
 		u->cpus[r->waker].reasons[USHER_CROWDED]++;

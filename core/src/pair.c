@@ -230,7 +230,7 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 USHER_INLINE struct usher_decision usher_pair_beside(struct usher USHER_MEM *u, const struct usher_request *r)
 {
 	u32 upward = u->tier_order == USHER_STRONGEST_FIRST && !usher_light(u, &r->demand);
-	s32 cid = usher_search_quiet(u, r, r->waker, upward);
+	s32 cid = usher_search_quiet(u, r, r->waker, upward, 1);
 	struct usher_decision d = cid < 0 ? usher_decide(r->waker, USHER_PARTNER, false) :
 					    usher_decide(cid, usher_reason_core(&u->cids[r->waker], &u->cids[cid]), true);
 

@@ -382,9 +382,10 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 {
 	struct usher_request r = { .prev = cid, .waker = cid, .nr_allowed = u->nr_cids };
 	u64 draw = usher_stream_next(s);
+	u64 now_ns = s->now_ns + draw % (16 * u->slice_ns);
 	s32 to;
 
-	usher_stream_note(s, usher_crowded(u, cid, s->now_ns + draw % (4 * u->slice_ns)));
+	usher_stream_note(s, usher_crowded(u, cid, now_ns));
 	if (u->smt == 1)
 		return 0;
 	r.hints = draw >> 32 & USHER_WAKE_HOLD;
@@ -392,7 +393,7 @@ USHER_UNIT u64 usher_stream_crowd(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_draw_set(u, s);
 		r.allowed = &s->allowed;
 	}
-	to = usher_uncrowd(u, &r);
+	to = usher_uncrowd(u, &r, now_ns);
 	usher_stream_note(s, to);
 	if (to >= 0)
 		usher_idle_exit(u, to);

@@ -291,7 +291,7 @@ fn ticks() {
             steps::instructions(&mut || {
                 for _ in 0..rounds {
                     if black_box(core.crowded(Cid(0), now_ns)) {
-                        black_box(core.uncrowd(&request));
+                        black_box(core.uncrowd(&request, now_ns));
                     }
                 }
             })

@@ -265,9 +265,9 @@ bool USHER_EXPORT(crowded)(struct usher *u, u32 cid, u64 now_ns)
 	return usher_crowded(u, cid, now_ns);
 }
 
-s32 USHER_EXPORT(uncrowd)(struct usher *u, const struct usher_request *r)
+s32 USHER_EXPORT(uncrowd)(struct usher *u, const struct usher_request *r, u64 now_ns)
 {
-	return usher_uncrowd(u, r);
+	return usher_uncrowd(u, r, now_ns);
 }
 
 s32 USHER_EXPORT(misfit_call)(struct usher *u, u32 cid)

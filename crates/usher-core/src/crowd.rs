@@ -16,11 +16,11 @@ impl Core {
     }
 
     /// The task that runs on `request.prev` shares its core with another one. The CPU, claimed, to which it is to move at
-    /// once.
-    pub fn uncrowd(&mut self, request: &Request) -> Option<Cid> {
+    /// once: of another node only if its turn has lasted for 8 slices.
+    pub fn uncrowd(&mut self, request: &Request, now_ns: u64) -> Option<Cid> {
         let request = self.request(request);
         // SAFETY: as in crowded(); the set lives as long as the request.
-        let cid = unsafe { (self.api.uncrowd)(self.u, &request) };
+        let cid = unsafe { (self.api.uncrowd)(self.u, &request, now_ns) };
         u32::try_from(cid).ok().map(Cid)
     }
 }

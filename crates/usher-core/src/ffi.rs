@@ -285,7 +285,7 @@ environments! {
     preempt_runs = usher_native_preempt_runs | usher_traced_preempt_runs: (*mut Usher, u32, u32);
     misfit = usher_native_misfit | usher_traced_misfit: (*mut Usher, *const Request) -> i32;
     crowded = usher_native_crowded | usher_traced_crowded: (*mut Usher, u32, u64) -> bool;
-    uncrowd = usher_native_uncrowd | usher_traced_uncrowd: (*mut Usher, *const Request) -> i32;
+    uncrowd = usher_native_uncrowd | usher_traced_uncrowd: (*mut Usher, *const Request, u64) -> i32;
     misfit_call = usher_native_misfit_call | usher_traced_misfit_call: (*mut Usher, u32) -> i32;
     take_instead = usher_native_take_instead | usher_traced_take_instead:
         (*mut Usher, u32, u64, u64, *const Demand) -> bool;

@@ -47,6 +47,9 @@ const LOADS: [(&str, &str, &str, u32); 5] = [
 /// Tasks per CPU, in hundredths.
 const SHARES: [u32; 5] = [25, 50, 100, 200, 400];
 
+/// As `perf bench sched messaging -p -t`.
+const PIPES: &str = "ipc=pipe mode=thread loops=500";
+
 /// Loads of a size of their own.
 const OTHERS: [(&str, &str); 7] = [
     ("hackbench", "groups=1"),
@@ -106,7 +109,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let others = OTHERS
             .iter()
             .map(|(workload, set)| (*workload, set.to_string()));
-        for (workload, set) in sized.chain(others) {
+        let pipes = [1, 2, 4, 8].map(|groups| ("hackbench", format!("groups={groups} {PIPES}")));
+        for (workload, set) in sized.chain(others).chain(pipes) {
+            let row = match set.contains(PIPES) {
+                true => format!("{workload}, pipes"),
+                false => workload.to_string(),
+            };
             let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
             let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
             let tail = runs
@@ -114,7 +122,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .flatten()
                 .flatten()
                 .find_map(|report| report.tail.as_ref());
-            let judged = behind(&runs, headline, tally.entry(workload.into()).or_default());
+            let judged = behind(&runs, headline, tally.entry(row).or_default());
             let print = |behind: f64, by: &str| {
                 let set: String = set
                     .split_whitespace()

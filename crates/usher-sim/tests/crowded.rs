@@ -68,6 +68,30 @@ fn who_holds_stays_near() {
     assert_near(two, took(two), 800.0, 1.0);
 }
 
+// Goal: who sleeps every few slices leaves its LLC, and not its node, where those are whom it wakes or takes turns with at a lock.
+// Method: the same, in turns of 10 and of 40 ms with a short sleep after each. Catches: a group that shares locks is torn apart.
+#[test]
+fn who_sleeps_now_and_then_stays_in_its_node() {
+    let tasks = |turn: Nanos| {
+        let task = |i: u64| {
+            let turns = if i % 4 >= 2 { 400 * MS / turn } else { 1 };
+            let step = |_| [Act(Action::Compute(turn)), Act(Action::Sleep(50 * US))];
+            let steps = (0..turns).flat_map(step).collect();
+            TaskSpec::new("in turns", script(steps)).start(i * US)
+        };
+        (0..8).map(task).collect::<Vec<_>>()
+    };
+    let [_, llcs, nodes] = SHAPES;
+    for (shape, turn, least, most) in [
+        (llcs, 10 * MS, 400.0, 450.0),
+        (nodes, 10 * MS, 750.0, 850.0),
+        (nodes, 40 * MS, 400.0, 500.0),
+    ] {
+        let took = elapsed_ms("usher", shape, tasks(turn));
+        assert!((least..most).contains(&took), "{shape}, {turn} ns: {took} ms");
+    }
+}
+
 // Goal: who can go does, if the other one cannot. Method: on the second thread of a core one that may run nowhere else, on the
 // first one that may move, and until 40 ms two on the other core. Catches: first threads whose tasks always stay.
 #[test]

@@ -288,7 +288,7 @@ impl Plain<'_> {
                 return vec![Answer::taken(Reason::Crowded, [near].into())];
             }
         }
-        self.uncrowd(cid, wanted, hints)
+        self.whole_core(cid, wanted, hints, true)
     }
 
     /// A task runs on cid: who may be claimed for it; nobody if the list is empty.

@@ -174,6 +174,17 @@ fn draw_time(random: &mut Random) -> u64 {
     }
 }
 
+/// When those who share cores are looked at, in half slices.
+const LOOKS: u64 = 17;
+
+/// When a turn began, in half slices: about as long ago as it takes to leave the node, or to leave the core, or not yet.
+fn draw_turn(random: &mut Random) -> u32 {
+    match random.below(3) {
+        0 => random.between(12, 20),
+        _ => random.below(3),
+    }
+}
+
 fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     let nr_llcs = machine.llcs.len() as u32;
     let llc = random.below(nr_llcs);
@@ -259,7 +270,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 allowed: draw_allowed(random, machine),
                 hints: draw_hints(random),
                 demand: draw_demand(random),
-                began: (0..machine.smt).map(|_| random.below(9)).collect(),
+                began: (0..machine.smt).map(|_| draw_turn(random)).collect(),
             }),
             79 | 80 => ops.push(Op::Ran(cid, draw_time(random))),
             40..=53 => ops.extend([Op::Exit(cid), Op::Enter(cid)]),
@@ -652,20 +663,20 @@ impl<'a> Pair<'a> {
             self.plain.turns_ns.insert(mate, at_ns);
         }
         // Some begin later than now.
-        let now_ns = (1 << 40) + 7 * half;
+        let now_ns = (1 << 40) + LOOKS * half;
         let crowded = self.core.crowded(Cid(cid), now_ns);
         same("crowded", crowded, self.plain.crowded(cid, now_ns))?;
         if self.machine.smt == 1 {
             return Ok(());
         }
-        let answers = self.plain.uncrowd(cid, wanted, hints);
+        let answers = self.plain.uncrowd(cid, wanted, hints, now_ns);
         let allowed = wanted.allowed.as_ref().map(cid_set);
         let request = Request {
             allowed: allowed.as_ref(),
             hints,
             ..Request::wake(Cid(cid), Cid(by))
         };
-        let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request));
+        let (found, gave_up) = self.bounded(by, |core| core.uncrowd(&request, now_ns));
         self.reasons[Reason::Crowded.index()] += u64::from(found.is_some());
         same("a bound was met", gave_up, false)?;
         self.accept_found(found, false, &answers)

@@ -546,7 +546,14 @@ impl Plain<'_> {
     }
 
     /// Who may be claimed for the task on cid, which shares its core; nobody if the list is empty.
-    pub fn uncrowd(&self, cid: u32, wanted: &Wanted, hints: Hints) -> Vec<Answer> {
+    pub fn uncrowd(&self, cid: u32, wanted: &Wanted, hints: Hints, now_ns: u64) -> Vec<Answer> {
+        let lasted = i128::from(now_ns) - i128::from(self.turns_ns[&cid]);
+        let far = lasted >= 8 * i128::from(self.machine.settings.slice_ns);
+        self.whole_core(cid, wanted, hints, far)
+    }
+
+    /// Whole cores near cid, of which one may be claimed; in another node only if far.
+    pub fn whole_core(&self, cid: u32, wanted: &Wanted, hints: Hints, far: bool) -> Vec<Answer> {
         let answer = |cids| vec![Answer::taken(Reason::Crowded, cids)];
         let tables = &self.machine.tables;
         let wanted = match self.asymmetric() {
@@ -568,7 +575,7 @@ impl Plain<'_> {
             let idle = firsts.clone().filter(|&cid| self.core_idle(cid)).count();
             let quiet = 4 * idle >= firsts.count();
             let cores = self.takers(cids, true, &wanted);
-            if (node == home || quiet) && !cores.is_empty() {
+            if (node == home || (far && quiet)) && !cores.is_empty() {
                 return answer(cores);
             }
         }

@@ -56,7 +56,7 @@ impl Usher {
             return None;
         }
         self.destination(host, cpu, curr, Demand::default(), |core, request| {
-            core.uncrowd(request)
+            core.uncrowd(request, now)
         })
     }
 
