@@ -27,7 +27,14 @@ pub const SCHEMA: &str = "usher-experiment/1";
 const RUNS_MAX: u32 = 10_000;
 
 /// Parameters of workloads that say how long a run is. They may differ between quick and full.
-pub const LENGTHS: [&str; 5] = ["runtime", "warmup", "loops", "requests", "objects"];
+pub const LENGTHS: [&str; 6] = [
+    "runtime",
+    "warmup",
+    "loops",
+    "total_messages",
+    "requests",
+    "objects",
+];
 
 /// What a table's parameter is mapped to when it chooses a statistic over the runs, not a run.
 pub const STATISTIC: &str = "statistic";

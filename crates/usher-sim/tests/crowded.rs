@@ -88,7 +88,10 @@ fn who_sleeps_now_and_then_stays_in_its_node() {
         (nodes, 40 * MS, 400.0, 500.0),
     ] {
         let took = elapsed_ms("usher", shape, tasks(turn));
-        assert!((least..most).contains(&took), "{shape}, {turn} ns: {took} ms");
+        assert!(
+            (least..most).contains(&took),
+            "{shape}, {turn} ns: {took} ms"
+        );
     }
 }
 

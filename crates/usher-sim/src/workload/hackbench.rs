@@ -56,6 +56,13 @@ const FIGURES: &[Figure] = &[
     count("groups", 10, (1, 10_000), "groups (-g)", "hackbench's default"),
     count("fds", 20, (1, 1_000), "receivers per group, and senders (-f)", "hackbench's default"),
     count("loops", 100, (1, 10_000_000), "rounds per sender (-l)", "hackbench's default"),
+    count(
+        "total_messages",
+        0,
+        (0, 1_000_000_000_000),
+        "messages of all groups together, from which `loops` follows (at least 1); 0: as `loops` says",
+        "runs of many groups that cost as much as those of few",
+    ),
     count("datasize", 100, (1, 65_536), "bytes per message (-s)", "hackbench's default"),
     choice("mode", &["process", "thread"], "what main creates (-P, -T)", "hackbench's default"),
     choice("ipc", &["socket", "pipe"], "what carries the messages (-p: pipe)", "hackbench's default"),
@@ -75,9 +82,14 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         "pipe" => ChannelSpec::PIPE,
         _ => ChannelSpec::UNIX_SOCKET,
     };
+    let (groups, fds) = (args.get("groups"), args.get("fds"));
+    let loops = match args.get("total_messages") {
+        0 => args.get("loops"),
+        total => (total / (groups * fds * fds)).max(1),
+    };
     let plan = Arc::new(Plan {
-        fds: args.get("fds"),
-        loops: args.get("loops"),
+        fds,
+        loops,
         bytes: args.get("datasize"),
         send: args.get("send"),
         receive: args.get("receive"),
@@ -88,7 +100,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         messages: world.new_counter("messages"),
         elapsed: world.new_value("elapsed_ns"),
     });
-    let groups = (0..args.get("groups"))
+    let groups = (0..groups)
         .map(|_| {
             (0..plan.fds)
                 .map(|_| world.new_channel(spec))
@@ -341,6 +353,16 @@ mod tests {
                 assert_eq!(ran.tasks[1].thread, name.contains("thread"));
                 assert!(ran.metric("elapsed_ns") > 0 && ran.metric("elapsed_ns") < ran.end);
             }
+        }
+    }
+
+    // Goal: rounds follow from a number of messages. Method: 3 groups of 4 by 4: 350 messages are 7 rounds and some, 10 not one.
+    #[test]
+    fn rounds_follow_from_messages() {
+        for (total, rounds) in [("350", 7), ("10", 1)] {
+            let set = format!("total_messages={total}");
+            let ran = run("hackbench", &["groups=3", "fds=4", "loops=2", &set], 1);
+            assert_eq!(ran.metric("messages"), 3 * 4 * 4 * rounds, "{total}");
         }
     }
 
