@@ -47,15 +47,16 @@ const LOADS: [(&str, &str, &str, u32); 5] = [
 /// Tasks per CPU, in hundredths.
 const SHARES: [u32; 5] = [25, 50, 100, 200, 400];
 
-/// As `perf bench sched messaging -p -t`.
-const PIPES: &str = "ipc=pipe mode=thread loops=500";
-
-/// Loads of a size of their own.
-const OTHERS: [(&str, &str); 7] = [
+/// Loads of a size of their own; threads over pipes are `perf bench sched messaging -p -t`.
+const OTHERS: [(&str, &str); 11] = [
     ("hackbench", "groups=1"),
     ("hackbench", "groups=2"),
     ("hackbench", "groups=4"),
     ("hackbench", "groups=8"),
+    ("hackbench-thread-pipe", "groups=1 loops=500"),
+    ("hackbench-thread-pipe", "groups=2 loops=500"),
+    ("hackbench-thread-pipe", "groups=4 loops=500"),
+    ("hackbench-thread-pipe", "groups=8 loops=500"),
     ("rt-app-light", ""),
     ("rt-app-heavy-light", ""),
     ("rt-app-pipeline", ""),
@@ -109,12 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let others = OTHERS
             .iter()
             .map(|(workload, set)| (*workload, set.to_string()));
-        let pipes = [1, 2, 4, 8].map(|groups| ("hackbench", format!("groups={groups} {PIPES}")));
-        for (workload, set) in sized.chain(others).chain(pipes) {
-            let row = match set.contains(PIPES) {
-                true => format!("{workload}, pipes"),
-                false => workload.to_string(),
-            };
+        for (workload, set) in sized.chain(others) {
             let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
             let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
             let tail = runs
@@ -122,7 +118,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .flatten()
                 .flatten()
                 .find_map(|report| report.tail.as_ref());
-            let judged = behind(&runs, headline, tally.entry(row).or_default());
+            let judged = behind(&runs, headline, tally.entry(workload.into()).or_default());
             let print = |behind: f64, by: &str| {
                 let set: String = set
                     .split_whitespace()

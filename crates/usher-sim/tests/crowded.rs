@@ -37,12 +37,14 @@ const SHAPES: [&str; 3] = [
     "numa:2 l3:1 core:2 pu:2",
 ];
 
-/// Two tasks on each of four cores, of which those on two end after 40 ms, and the others compute for 400 ms.
-fn two_cores_become_idle(hint: Hint) -> Vec<TaskSpec> {
+/// Two tasks on each of four cores, of which those on two end after 40 ms; what the others do.
+fn two_cores_become_idle(long: impl Fn() -> TaskSpec) -> Vec<TaskSpec> {
     let task = |i: u64| {
-        let long = i % 4 >= 2;
-        let task = computes(if long { 400 * MS } else { 20 * MS });
-        task.start(i * US).hint(hint)
+        let task = match i % 4 >= 2 {
+            true => long(),
+            false => computes(20 * MS),
+        };
+        task.start(i * US)
     };
     (0..8).map(task).collect()
 }
@@ -53,7 +55,7 @@ fn two_cores_become_idle(hint: Hint) -> Vec<TaskSpec> {
 #[test]
 fn pairs_part_when_cores_become_idle() {
     for shape in SHAPES {
-        let took = |policy| elapsed_ms(policy, shape, two_cores_become_idle(Hint::default()));
+        let took = |policy| elapsed_ms(policy, shape, two_cores_become_idle(|| computes(400 * MS)));
         assert_near(shape, took("usher"), 422.0, 1.0);
         assert_near(shape, took("usher:uncrowd=false"), 800.0, 1.0);
     }
@@ -63,7 +65,13 @@ fn pairs_part_when_cores_become_idle() {
 #[test]
 fn who_holds_stays_near() {
     let [one, two, _] = SHAPES;
-    let took = |shape| elapsed_ms("usher", shape, two_cores_become_idle(Hint::WAKE_HOLD));
+    let took = |shape| {
+        elapsed_ms(
+            "usher",
+            shape,
+            two_cores_become_idle(|| computes(400 * MS).hint(Hint::WAKE_HOLD)),
+        )
+    };
     assert_near(one, took(one), 422.0, 1.0);
     assert_near(two, took(two), 800.0, 1.0);
 }
@@ -72,14 +80,10 @@ fn who_holds_stays_near() {
 // Method: the same, in turns of 10 and of 40 ms with a short sleep after each. Catches: a group that shares locks is torn apart.
 #[test]
 fn who_sleeps_now_and_then_stays_in_its_node() {
-    let tasks = |turn: Nanos| {
-        let task = |i: u64| {
-            let turns = if i % 4 >= 2 { 400 * MS / turn } else { 1 };
-            let step = |_| [Act(Action::Compute(turn)), Act(Action::Sleep(50 * US))];
-            let steps = (0..turns).flat_map(step).collect();
-            TaskSpec::new("in turns", script(steps)).start(i * US)
-        };
-        (0..8).map(task).collect::<Vec<_>>()
+    let in_turns = |turn: Nanos| {
+        let step = |_| [Act(Action::Compute(turn)), Act(Action::Sleep(50 * US))];
+        let steps = (0..400 * MS / turn).flat_map(step).collect();
+        TaskSpec::new("in turns", script(steps))
     };
     let [_, llcs, nodes] = SHAPES;
     for (shape, turn, least, most) in [
@@ -87,7 +91,8 @@ fn who_sleeps_now_and_then_stays_in_its_node() {
         (nodes, 10 * MS, 750.0, 850.0),
         (nodes, 40 * MS, 400.0, 500.0),
     ] {
-        let took = elapsed_ms("usher", shape, tasks(turn));
+        let tasks = two_cores_become_idle(|| in_turns(turn));
+        let took = elapsed_ms("usher", shape, tasks);
         assert!(
             (least..most).contains(&took),
             "{shape}, {turn} ns: {took} ms"

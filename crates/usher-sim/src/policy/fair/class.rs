@@ -35,8 +35,6 @@ impl Fair {
         let old = self.task(id).cpu;
         if old != cpu {
             self.leave_home(host, id, old);
-            // Since 3.16 a task that comes from another CPU is not cache-hot until it runs.
-            self.tasks[id.index()].exec_start = 0;
         }
         let rq = &mut self.cpus[cpu.index()].rq;
         if self.tasks[id.index()].attached {
@@ -59,6 +57,8 @@ impl Fair {
     /// one's.
     fn leave_home(&mut self, host: &Host, id: TaskId, old: Cpu) {
         self.detach_avg(host, id, old);
+        // Since 3.16: it is not cache-hot until it runs.
+        self.tasks[id.index()].exec_start = 0;
         if let Class::Cfs(_) = self.class {
             cfs::make_relative(&self.cpus[old.index()].rq, &mut self.tasks, id);
         }
