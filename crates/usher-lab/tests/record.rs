@@ -18,13 +18,28 @@ use common::{alone, another_kernel, built, temporary, SHELL};
 const MARK: &str = "### recorded: ";
 
 const SCRIPT: &str = "
+# Who waits for a byte has run on CPU 2 and may run in the other LLC of the node as well. There CPU 0 writes the byte: a synchronous
+# wakeup from another LLC, whose CPU 1 is idle but for kernel threads, since this shell and the loader are in the other node. hackbench has
+# such a wakeup by chance, now and then none.
+woken_from_the_other_llc() {
+    rm -f /tmp/fifo; mkfifo /tmp/fifo; exec 3<>/tmp/fifo
+    taskset -c 2 head -c 1 </tmp/fifo >/dev/null & reader=$!
+    sleep 0.2
+    taskset -pc 1-2 $reader >/dev/null
+    taskset -c 0 sh -c 'printf x >&3'
+    wait $reader
+    exec 3>&-
+}
 record() {
     since=$(attached)
-    $scx_usher --record /tmp/$1.jsonl & loader=$!
+    taskset -c 4-7 $scx_usher --record /tmp/$1.jsonl & loader=$!
     wait_attached_since $since
     wait_state enabled
     hackbench -g 1 -l 20 >/dev/null
     taskset -c 1-2,5 hackbench -g 1 -l 5 >/dev/null
+    taskset -pc 4-7 $$ >/dev/null
+    for i in 1 2 3 4 5 6 7 8; do woken_from_the_other_llc; done
+    taskset -pc 0-7 $$ >/dev/null
     kill -INT $loader
     wait $loader || exit 1
     echo '### recorded:' $1
