@@ -35,7 +35,7 @@ record() {
     taskset -c 4-7 $scx_usher --record /tmp/$1.jsonl & loader=$!
     wait_attached_since $since
     wait_state enabled
-    hackbench -g 1 -l 20 >/dev/null
+    hackbench -g 1 -l 40 >/dev/null
     taskset -c 1-2,5 hackbench -g 1 -l 5 >/dev/null
     taskset -pc 4-7 $$ >/dev/null
     for i in 1 2 3 4 5 6 7 8; do woken_from_the_other_llc; done
