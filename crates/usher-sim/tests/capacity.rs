@@ -306,14 +306,15 @@ fn light_tasks_settle() {
 
 // Goal: usher is no worse than the proposal's kernel on any row of its table, and with five threads within 1 % of
 // what the machine can do: 5 x 16.47 s over 2 + 3 x 0.49 CPUs.
-// Method: the rows' means are of many runs; here the middle of three. Two threads, which have no row, end on one of their
-// 500 requests each or the next, 0.2 %. cyclictest measures the length of the kernel's paths, which differ by a few tenths
+// Method: the rows' means are of many runs; here the middle of three. Of two threads, which have no row, usher finds out after 50 ms that one
+// is too heavy for an A7; by then it has lost 26 ms, which the two share, and they end on one request of 16.5 ms or the next: 30 ms of 8.24 s,
+// 0.36 %. cyclictest measures the length of the kernel's paths, which differ by a few tenths
 // of a per cent whatever is decided.
 #[test]
 fn usher_is_no_worse_than_the_proposal() {
     for (workload, set, slack) in [
         ("sysbench-cpu", "threads=1", 1.001),
-        ("sysbench-cpu", "threads=2", 1.002),
+        ("sysbench-cpu", "threads=2", 1.0036),
         ("sysbench-cpu", "threads=5", 1.0),
         ("cyclictest", "", 1.01),
     ] {
