@@ -119,6 +119,26 @@ static __always_inline bool in_service(struct usher __arena *u, u32 cpu)
 	return known_cpu(u, cpu) && !usher_host_cpus[u->cid_of_cpu[cpu]].leaving;
 }
 
+/* Whether this CPU is offline. By itself, for the stack's sake. */
+static __noinline bool offline(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	bool yes = !bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), online);
+
+	scx_bpf_put_cpumask(online);
+	return yes;
+}
+
+/*
+ * Whether this CPU is heard when it kicks another. One on its way offline still wakes a task or two when it is there. A kick is an
+ * interrupt that a CPU asks of itself, and from there it never comes; nor does any later one when the CPU is back, since the first
+ * one counts as on its way for ever. What such a CPU wakes goes to a local queue, which the kernel sees to.
+ */
+static __always_inline bool is_heard(struct usher __arena *u)
+{
+	return in_service(u, bpf_get_smp_processor_id()) || !offline();
+}
+
 static __always_inline void count(u32 self, enum usher_host_event event)
 {
 	usher_host_cpus[self].events[event]++;
@@ -179,6 +199,10 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	struct usher_hinted *h = hinted(p);
 	struct usher_decision d;
 
+	if (!is_heard(u)) {
+		count(self, USHER_HOST_OFFLINE);
+		return prev_cpu;
+	}
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
 	late_look(u, self);
@@ -322,6 +346,10 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cid = cid_of(u, cpu);
 	bool pinned;
 
+	if (!is_heard(u)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+		return;
+	}
 	late_look(u, self);
 	if (move_on(u, p, cid, enq_flags))
 		return;

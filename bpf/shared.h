@@ -26,6 +26,7 @@ enum usher_host_event {
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
 	USHER_HOST_MOVED,	   /* running tasks that moved, to a greater CPU or off a crowded core */
 	USHER_HOST_MOVE_GIVEN_BACK, /* CPUs claimed for one that did not come */
+	USHER_HOST_OFFLINE,	   /* wakeups by a CPU that was offline already */
 	USHER_HOST_FIT_TAKEN,	   /* tasks taken before the first of a queue, which was too heavy for the CPU */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
@@ -61,7 +62,7 @@ struct usher_host_cpu {
 	__u32 capacity;	 /* what the kernel says of this CPU; 0: it does not say */
 	__u32 sync_pid;	 /* the task that it woke last, if it said that it is about to sleep, and found nobody idle */
 	__u32 gives_pid; /* the task that ran here and gives way to its partner, until it is put back */
-	__u32 unused[7]; /* to whole 64-byte lines */
+	__u32 unused[5]; /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

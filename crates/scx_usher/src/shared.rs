@@ -5,7 +5,7 @@
 pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 
 /// `enum usher_host_event`, by name.
-pub const HOST_EVENTS: [&str; 11] = [
+pub const HOST_EVENTS: [&str; 12] = [
     "pinned",
     "local",
     "shared",
@@ -14,6 +14,7 @@ pub const HOST_EVENTS: [&str; 11] = [
     "no-set",
     "moved",
     "move-given-back",
+    "offline",
     "fit-taken",
     "builtin-pick",
     "builtin-none",
@@ -47,6 +48,6 @@ pub struct HostCpu {
     pub capacity: u32,
     sync_pid: u32,
     gives_pid: u32,
-    unused: [u32; 7],
+    unused: [u32; 5],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }
