@@ -58,6 +58,21 @@ pub struct Headline {
     pub tail: Option<String>,
 }
 
+impl Headline {
+    /// Whether more of a metric is better, of those that this can be said of: the headline itself, and whatever is told of the
+    /// latencies that it or `tail` is of, or of wakeups.
+    pub fn higher_is_better(&self, metric: &str) -> Option<bool> {
+        if metric == self.metric {
+            return Some(self.higher_is_better);
+        }
+        let latency_of = |metric: &str| Some(metric.split_once("_ns_")?.0.to_owned());
+        let judged = [Some(&self.metric), self.tail.as_ref()];
+        let mut latencies = judged.into_iter().flatten().filter_map(|m| latency_of(m));
+        let latency = latency_of(metric)?;
+        (latency == "wake_latency" || latencies.any(|judged| judged == latency)).then_some(false)
+    }
+}
+
 /// A workload, ready to run once.
 #[derive(Debug)]
 pub struct Workload {

@@ -410,6 +410,27 @@ mod tests {
         }
     }
 
+    // Goal: which way is better is said where that is so. Method: metrics of a workload judged by a latency, and of one judged
+    // by a rate with a tail.
+    #[test]
+    fn which_way_is_better() {
+        for (name, metric, higher) in [
+            ("schbench", "latency_ns_p99", Some(false)),
+            ("schbench", "latency_ns_mean", Some(false)),
+            ("schbench", "latency_count", None),
+            ("schbench", "loops_per_s", None),
+            ("schbench", "wake_latency_ns_p50", Some(false)),
+            ("schbench", "search_ns_mean", None),
+            ("sysbench-oltp-rw", "transactions_per_s", Some(true)),
+            ("sysbench-oltp-rw", "transaction_ns_p50", Some(false)),
+            ("sysbench-oltp-rw", "migrations", None),
+        ] {
+            let workload = build(name, &machine(), Params::new()).unwrap();
+            let said = workload.headline.higher_is_better(metric);
+            assert_eq!(said, higher, "{name}: {metric}");
+        }
+    }
+
     // Goal: what publications call their benchmarks, parameters and metrics is understood.
     // Method: the rows' names, one of each.
     #[test]

@@ -93,7 +93,7 @@ struct Comparison {
     /// What was set for all cells.
     parameters: Vec<String>,
     metric: String,
-    /// `None` for a metric that the workload is not judged by.
+    /// `None` for a metric that neither way is better by itself.
     higher_is_better: Option<bool>,
     /// The metric of how long the slowest requests take, if the workload notes that and no metric was asked for.
     tail: Option<String>,
@@ -347,7 +347,7 @@ impl Comparison {
             clock_mhz: machine.costs().n.clock_mhz,
             workload: args.what.workload.clone(),
             parameters: args.what.set.clone(),
-            higher_is_better: (metric == headline.metric).then_some(headline.higher_is_better),
+            higher_is_better: headline.higher_is_better(&metric),
             metric,
             tail,
             runs: args.runs,
