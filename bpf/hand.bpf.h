@@ -83,12 +83,14 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	wants.weight = p->scx.weight;
 	demand_of(u, p, &demand);
 	bpf_rcu_read_lock();
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !usher_enough(u, cid, &demand))
+	if (!usher_enough(u, cid, &demand))
 		goto out;
 	bpf_for_each(scx_dsq, first, llc, 0) {
 		bool promised = usher_promised(u, handed_to(u, first), first->pid);
 
-		taken = usher_take_handed(u, cid, first->scx.dsq_vtime, &wants, promised) &&
+		/* Allowed is asked in the loop: where that has changed since it began, the kernel moves nobody. */
+		taken = bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+			usher_take_handed(u, cid, first->scx.dsq_vtime, &wants, promised) &&
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
 		break;
 	}

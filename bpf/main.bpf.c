@@ -509,10 +509,11 @@ static __always_inline void note_wait(struct usher_host_cpu __arena *me, struct 
 	me->waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
 }
 
+/* This one and the next are also called by another CPU, which changes something of a task that runs. */
 void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 {
 	struct usher __arena *u = usher();
-	u32 cpu = bpf_get_smp_processor_id();
+	u32 cpu = scx_bpf_task_cpu(p);
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
 	struct usher_turn turn = { .vtime = due_of(u, p), .at_ns = scx_bpf_now(), .weight = p->scx.weight };
 
@@ -530,14 +531,14 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->began_ns = p->se.sum_exec_runtime;
 	me->gives_pid = 0;
 	usher_turn_begin(u, cid_of(u, cpu), &turn);
-	if (preempting())
+	if (preempting() && in_service(u, cpu))
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
 }
 
 void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 {
 	struct usher __arena *u = usher();
-	u32 cpu = bpf_get_smp_processor_id(), cid;
+	u32 cpu = scx_bpf_task_cpu(p), cid;
 
 	if (!known_cpu(u, cpu))
 		return;
@@ -623,7 +624,8 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	late_look(u, cid);
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return;
-	class_goes_on(u, p, cid);
+	if (in_service(u, cpu))
+		class_goes_on(u, p, cid);
 	if (running_move(u))
 		move_tick(u, p, cid);
 	rescue(u, cid);
