@@ -428,6 +428,47 @@ static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, s
 	return take_pinned(me, cpu);
 }
 
+/* What waits in a CPU's own queue goes to its local one, from where it runs without dispatch. */
+static __noinline void make_local(s32 cpu)
+{
+	struct task_struct *p;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, USHER_DSQ_CPU + cpu, 0)
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	bpf_rcu_read_unlock();
+}
+
+/*
+ * This CPU goes idle while tasks wait in its own queue. The kernel asks no CPU to dispatch that is about to leave, before it
+ * calls usher_cpu_offline(); and until then it waits for whoever is in an RCU section, one of these tasks maybe. So another CPU
+ * fetches them.
+ */
+static __noinline void call_for_help(struct usher __arena *u, u32 cid)
+{
+	u32 other;
+
+	for (other = 0; other < u->nr_cids && can_loop; other = env_next(u, other))
+		if (other != cid && in_service(u, u->cids[other].cpu))
+			break;
+	if (other >= u->nr_cids)
+		return;
+	usher_host_cpus[other].helps = cid + 1;
+	scx_bpf_kick_cpu(u->cids[other].cpu, SCX_KICK_PREEMPT);
+}
+
+/* At dispatch: another CPU called for help. */
+static __always_inline void help(struct usher __arena *u, u32 cid)
+{
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	u32 helped = me->helps;
+
+	if (!helped)
+		return;
+	me->helps = 0;
+	make_local(u->cids[helped - 1].cpu);
+}
+
 /* The queues in the core's order. */
 static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 {
@@ -559,6 +600,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 	if (!known_cpu(u, cpu))
 		return;
 	late_look(u, cid);
+	help(u, cid);
 	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
@@ -590,6 +632,8 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 
 	if ((idle && left_behind(cpu)) || !in_service(u, cpu))
 		return;
+	if (idle && usher_host_cpus[cid].pinned && scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu) > 0)
+		call_for_help(u, cid);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		builtin_update_idle(u, cpu, cid, idle);
 		return;
@@ -728,15 +772,9 @@ void BPF_STRUCT_OPS(usher_cpu_online, s32 cpu)
 /* From now on the kernel does not ask this CPU to dispatch. Tasks that may run nowhere else it would wait for. */
 void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
 {
-	struct task_struct *p;
-
 	cpu_changes(cpu, true);
-	if (!known_cpu(usher(), cpu))
-		return;
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, USHER_DSQ_CPU + cpu, 0)
-		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-	bpf_rcu_read_unlock();
+	if (known_cpu(usher(), cpu))
+		make_local(cpu);
 }
 
 /*

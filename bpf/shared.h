@@ -62,7 +62,8 @@ struct usher_host_cpu {
 	__u32 capacity;	 /* what the kernel says of this CPU; 0: it does not say */
 	__u32 sync_pid;	 /* the task that it woke last, if it said that it is about to sleep, and found nobody idle */
 	__u32 gives_pid; /* the task that ran here and gives way to its partner, until it is put back */
-	__u32 unused[5]; /* to whole 64-byte lines */
+	__u32 helps;	 /* 1 + the CPU, as a cid, that idles beside its own queue, for which this one is to fetch from there */
+	__u32 unused[4]; /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

@@ -48,6 +48,7 @@ pub struct HostCpu {
     pub capacity: u32,
     sync_pid: u32,
     gives_pid: u32,
-    unused: [u32; 5],
+    helps: u32,
+    unused: [u32; 4],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }
