@@ -93,7 +93,8 @@ fn an_urgent_task_does_not_wait() {
 }
 
 // Goal: a light task that is not urgent does not wait for a whole crowd, and mostly not even for the end of a slice. Method: one
-// CPU, three tasks beside it that never sleep; at the worst less than two slices and a tick, half of the times no tick.
+// CPU, three tasks beside it that never sleep; at the worst less than two slices and a tick, half of the times no tick. (202 to 207 turns
+// of 400 wakeups are cut, so the median lies where those that wait for a tick begin: a few samples more make it 0.4 ms instead of 0.05.)
 // Catches: a queue in which sleeping earns nothing, where it waits for all three; turns that are not ended for who slept, or
 // with --no-preempt as well.
 #[test]
@@ -109,8 +110,16 @@ fn a_light_task_comes_before_a_crowd() {
     let (median_ns, p99_ns) = (delays("p50_ns"), delays("p99_ns"));
     let said = format!("usher, --no-preempt: median {median_ns:?} ns, p99 {p99_ns:?} ns");
     assert!(p99_ns.iter().all(|&ns| ns < 7_000_000), "{said}");
-    assert!(median_ns[0] < 100_000 && median_ns[1] > 1_000_000, "{said}");
-    assert!(counted(&reports[0].1, "events", "turn-cut") > 100, "{said}");
+    assert!(median_ns[0] * 2 < median_ns[1], "{said}");
+    let (report, step) = &reports[0];
+    let wakeups = report["wakeup_delay"]["samples"]
+        .as_u64()
+        .expect("a number");
+    let cut = counted(step, "events", "turn-cut");
+    assert!(
+        cut * 5 > wakeups * 2,
+        "{cut} turns cut for {wakeups} wakeups: {said}"
+    );
     assert_eq!(counted(&reports[1].1, "events", "turn-cut"), 0, "{said}");
 }
 
