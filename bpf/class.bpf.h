@@ -64,7 +64,7 @@ static __always_inline void class_goes_on(struct usher __arena *u, struct task_s
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 
-	if (preempting() && me->ran_before_pid == p->pid)
+	if (preempting() && !me->leaving && me->ran_before_pid == p->pid)
 		usher_cpupri_set(u, cid, class_of(u, p, p->se.sum_exec_runtime - me->began_ns));
 }
 

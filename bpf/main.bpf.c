@@ -572,7 +572,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->began_ns = p->se.sum_exec_runtime;
 	me->gives_pid = 0;
 	usher_turn_begin(u, cid_of(u, cpu), &turn);
-	if (preempting() && in_service(u, cpu))
+	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
 }
 
@@ -668,8 +668,7 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	late_look(u, cid);
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return;
-	if (in_service(u, cpu))
-		class_goes_on(u, p, cid);
+	class_goes_on(u, p, cid);
 	if (running_move(u))
 		move_tick(u, p, cid);
 	rescue(u, cid);

@@ -65,11 +65,15 @@ impl Headline {
         if metric == self.metric {
             return Some(self.higher_is_better);
         }
-        let latency_of = |metric: &str| Some(metric.split_once("_ns_")?.0.to_owned());
-        let judged = [Some(&self.metric), self.tail.as_ref()];
-        let mut latencies = judged.into_iter().flatten().filter_map(|m| latency_of(m));
+        fn latency_of(metric: &str) -> Option<&str> {
+            Some(metric.split_once("_ns_")?.0)
+        }
         let latency = latency_of(metric)?;
-        (latency == "wake_latency" || latencies.any(|judged| judged == latency)).then_some(false)
+        let mut judged = [Some(&self.metric), self.tail.as_ref()]
+            .into_iter()
+            .flatten();
+        (latency == "wake_latency" || judged.any(|m| latency_of(m) == Some(latency)))
+            .then_some(false)
     }
 }
 
