@@ -349,24 +349,27 @@ mod tests {
         }
     }
 
-    // Goal: what is counted was done, and takes what it must. Method: one thread on one CPU, which others may use as well: the best
-    // of ten turns. More lines and more work make fewer rounds, shared lines are added to, and a thread's own are not these.
+    // Goal: what is counted was done, and takes what it must. Method: one thread on one CPU, which others use as well: the best of
+    // twenty turns, in which all rounds alternate, so that a neighbour meets each. More lines and more work make fewer rounds,
+    // shared lines are added to, and a thread's own are not these.
     #[test]
     fn rounds_are_done() {
         let cpus: Vec<usize> = measure::allowed().expect("Linux").into_iter().collect();
         let per_ns = steps_per_ns(cpus[0]).expect("pinned");
         let lines = Lines::default();
-        let best = |said: &str, work_ns: u64| {
-            let steps = parse(said).expect("legal").steps;
-            let draws = draws(work_ns, per_ns);
-            let length = Duration::from_millis(5);
-            let go = || go_round(&steps, &lines, &draws, &cpus[..1], length).expect("pinned");
-            (0..10).map(|_| go()).fold(0.0, f64::max)
-        };
-        let (one, own, three) = (best("a", 0), best("BCDEF", 0), best("abc", 0));
+        let rounds = [("a", 0), ("abc", 0), ("BCDEF", 0), ("a", 10_000)]
+            .map(|(said, work_ns)| (parse(said).expect("legal"), draws(work_ns, per_ns)));
+        let mut best = [0.0_f64; 4];
+        for _ in 0..20 {
+            for ((round, draws), best) in rounds.iter().zip(&mut best) {
+                let length = Duration::from_millis(5);
+                let rate = go_round(&round.steps, &lines, draws, &cpus[..1], length);
+                *best = best.max(rate.expect("pinned"));
+            }
+        }
+        let [one, three, own, slow] = best;
         assert!(one > 1.5 * three, "{one} and {three} rounds/s");
         assert!(one > 1.5 * own, "{one} and {own} rounds/s");
-        let slow = best("a", 10_000);
         assert!(slow < 150_000.0, "{slow} rounds/s of 10 us");
         let used = lines.iter().map(|line| line.0.load(Ordering::SeqCst) > 0);
         let expected = (0..LETTERS).map(|letter| letter < 3);
