@@ -27,11 +27,12 @@ pub const SCHEMA: &str = "usher-experiment/1";
 const RUNS_MAX: u32 = 10_000;
 
 /// Parameters of workloads that say how long a run is. They may differ between quick and full.
-pub const LENGTHS: [&str; 6] = [
+pub const LENGTHS: [&str; 7] = [
     "runtime",
     "warmup",
     "loops",
     "total_messages",
+    "reckoned_loops",
     "requests",
     "objects",
 ];

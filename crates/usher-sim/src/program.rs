@@ -392,9 +392,10 @@ impl TaskCtx<'_> {
         self.world.metrics.sample(latency, ns);
     }
 
-    /// Counts completed operations.
-    pub fn count(&mut self, counter: CounterId, operations: u64) {
+    /// Counts completed operations. How many there are now.
+    pub fn count(&mut self, counter: CounterId, operations: u64) -> u64 {
         self.world.metrics.count(counter, operations);
+        self.world.metrics.counted(counter)
     }
 
     /// Measures for a while, after some warmup from now on: all metrics start again from zero then, and where the workload stops
