@@ -130,7 +130,7 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	struct usher_demand demand = {};
 	u32 llc = u->cids[self].llc, gives;
 
-	if (usher_no_preempt || me->ran_before_pid != waker->pid || !in_service(u, bpf_get_smp_processor_id()))
+	if (usher_no_preempt || me->ran_before_pid != waker->pid)
 		return USHER_GIVES_NOT;
 	asks = bpf_task_storage_get(&usher_pairs, waker, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!asks || !usher_pair_asks(u, self, asks, p->pid, waker->nvcsw + waker->nivcsw, wants.at_ns))

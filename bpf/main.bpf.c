@@ -119,24 +119,15 @@ static __always_inline bool in_service(struct usher __arena *u, u32 cpu)
 	return known_cpu(u, cpu) && !usher_host_cpus[u->cid_of_cpu[cpu]].leaving;
 }
 
-/* Whether this CPU is offline. By itself, for the stack's sake. */
-static __noinline bool offline(void)
-{
-	const struct cpumask *online = scx_bpf_get_online_cpumask();
-	bool yes = !bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), online);
-
-	scx_bpf_put_cpumask(online);
-	return yes;
-}
-
 /*
- * Whether this CPU is heard when it kicks another. One on its way offline still wakes a task or two when it is there. A kick is an
- * interrupt that a CPU asks of itself, and from there it never comes; nor does any later one when the CPU is back, since the first
- * one counts as on its way for ever. What such a CPU wakes goes to a local queue, which the kernel sees to.
+ * Whether this CPU may place tasks, count and kick. One that is not in the tables would do it in another's name, between that one's own
+ * steps. One on its way offline still wakes a task or two when it is there. A kick is an interrupt that a CPU asks of itself, and from there
+ * it never comes; nor does any later one when the CPU is back, since the first one counts as on its way for ever. What such CPUs wake goes
+ * to the local queue of where it was, which the kernel sees to, until the loader has started anew.
  */
 static __always_inline bool is_heard(struct usher __arena *u)
 {
-	return in_service(u, bpf_get_smp_processor_id()) || !offline();
+	return in_service(u, bpf_get_smp_processor_id());
 }
 
 static __always_inline void count(u32 self, enum usher_host_event event)
@@ -200,7 +191,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	struct usher_decision d;
 
 	if (!is_heard(u)) {
-		count(self, USHER_HOST_OFFLINE);
+		count(self, USHER_HOST_UNHEARD);
 		return prev_cpu;
 	}
 	if (usher_idle_mode != USHER_IDLE_USHER)

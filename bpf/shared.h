@@ -26,7 +26,7 @@ enum usher_host_event {
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */
 	USHER_HOST_MOVED,	   /* running tasks that moved, to a greater CPU or off a crowded core */
 	USHER_HOST_MOVE_GIVEN_BACK, /* CPUs claimed for one that did not come */
-	USHER_HOST_OFFLINE,	   /* wakeups by a CPU that was offline already */
+	USHER_HOST_UNHEARD,	   /* wakeups by a CPU that is not in the tables, or on its way offline */
 	USHER_HOST_FIT_TAKEN,	   /* tasks taken before the first of a queue, which was too heavy for the CPU */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */

@@ -128,9 +128,12 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         capacities: Capacities::default(),
         total: Counters::default(),
         recording,
+        patience: Patience::None,
     };
     while live(args, &signals, &current, &mut lasting)? {
-        log::info!("starting anew");
+        if !matches!(lasting.patience, Patience::Since(_)) {
+            log::info!("starting anew");
+        }
     }
     Ok(())
 }
@@ -142,6 +145,34 @@ struct Lasting {
     capacities: Capacities,
     total: Counters,
     recording: Option<Recording>,
+    patience: Patience,
+}
+
+/// With a scheduler that does not start.
+enum Patience {
+    /// None has started yet, and this machine may lack what it needs.
+    None,
+    /// One has, so what is missing is missing because CPUs come and go.
+    Begun,
+    /// Since when none starts again.
+    Since(Instant),
+}
+
+impl Patience {
+    /// The error, if it is not to be borne any longer.
+    fn bear(&mut self, error: anyhow::Error) -> Result<()> {
+        let since = match self {
+            Self::Begun => {
+                let error = failure::one_line(&error);
+                log::warn!("cannot start anew, trying again: {error}");
+                Instant::now()
+            }
+            Self::Since(since) if since.elapsed() < RESTLESS => *since,
+            Self::None | Self::Since(_) => return Err(error),
+        };
+        *self = Self::Since(since);
+        Ok(())
+    }
 }
 
 /// One life. True if another is to follow.
@@ -152,6 +183,7 @@ fn live(args: &Args, signals: &Signals, current: &Current, lasting: &mut Lasting
         capacities,
         total,
         recording,
+        patience,
     } = lasting;
     let mut storage = MaybeUninit::uninit();
     let attached = Attached::start(
@@ -161,10 +193,25 @@ fn live(args: &Args, signals: &Signals, current: &Current, lasting: &mut Lasting
         capacities,
         current.clone(),
         &mut storage,
-    )?;
+    );
+    let attached = match attached {
+        Ok(attached) => attached,
+        Err(error) => {
+            patience.bear(error)?;
+            return Ok(signals.wait(None, Some(Instant::now() + QUIET))? != Happening::Signal);
+        }
+    };
+    *patience = Patience::Begun;
     log::info!("attached as {}", attached.ops);
-    if attached.hear_capacities(capacities) {
-        log::info!("the kernel's capacities of CPUs are others than its sysfs has");
+    let outdated = if attached.hear_capacities(capacities) {
+        Some("the kernel's capacities of CPUs are others than its sysfs has")
+    } else if attached.somebody_left()? {
+        Some("CPUs left while the tables were built")
+    } else {
+        None
+    };
+    if let Some(why) = outdated {
+        log::info!("{why}");
         add_counters(current, total);
         attached.stop(hinting)?;
         return Ok(true);

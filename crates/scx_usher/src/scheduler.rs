@@ -45,10 +45,7 @@ impl Machine {
     fn read(args: &Args, capacities: &Capacities) -> Result<Self> {
         // Before the topology, so that no change between the two goes unnoticed.
         let hotplug_seq = hotplug_seq()?;
-        let possible = "/sys/devices/system/cpu/possible";
-        let list = fs::read_to_string(possible).context(possible)?;
-        let list = parse_cpulist(list.trim(), MAX_CPU_NUMBER)
-            .map_err(|(what, value)| anyhow!("{possible}: {what}, found `{value}`"))?;
+        let list = cpulist("/sys/devices/system/cpu/possible")?;
         let mut raw = usher_topo::sysfs::read_live()?;
         raw.set_capacities(capacities.known());
         let topo = Topology::build(&raw, args.shard_width)?;
@@ -97,6 +94,13 @@ fn number(path: &str) -> Result<u64> {
     text.trim()
         .parse()
         .with_context(|| format!("{path}: `{}` is no number", text.trim()))
+}
+
+/// CPUs as sysfs lists them, in their order.
+fn cpulist(path: &str) -> Result<Vec<u32>> {
+    let text = fs::read_to_string(path).context(path.to_owned())?;
+    parse_cpulist(text.trim(), MAX_CPU_NUMBER)
+        .map_err(|(item, what)| anyhow!("{path}: `{item}`: {what}"))
 }
 
 /// What outlives a restart: the maps that keep something for each task, by name. Tasks do not restart, and their hints
@@ -180,8 +184,6 @@ impl<'obj> Attached<'obj> {
         if let Some(rings) = arena.rings() {
             bss.usher_copies = rings.copies() as _;
         }
-        *current.lock().expect("no reader panics") = Some(arena);
-
         let mut links = Vec::new();
         if follow_moves(args, hinting) {
             links.push(
@@ -195,6 +197,8 @@ impl<'obj> Attached<'obj> {
         links.push(attach(&mut skel)?);
         links.reverse(); // the scheduler goes first
         hinting.survey(&skel)?;
+        // Not before all is well: what fails here takes the arena's memory along.
+        *current.lock().expect("no reader panics") = Some(arena);
         Ok(Self {
             links,
             current,
@@ -221,6 +225,14 @@ impl<'obj> Attached<'obj> {
     /// Whether CPUs came or went since the tables were built.
     pub fn cpus_changed(&self) -> Result<bool> {
         Ok(hotplug_seq()? != self.machine.hotplug_seq)
+    }
+
+    /// Whether a CPU of the tables is offline, which was about to leave when they were built: that it is gone no news tells. The kernel
+    /// attaches a scheduler when no CPU is on its way.
+    pub fn somebody_left(&self) -> Result<bool> {
+        let online = cpulist("/sys/devices/system/cpu/online")?;
+        let mut cpus = self.machine.tables.cpu.iter();
+        Ok(cpus.any(|cpu| online.binary_search(cpu).is_err()))
     }
 
     /// Hears what the kernel said of the capacity of CPUs when the scheduler was attached. True if it said otherwise than

@@ -14,7 +14,7 @@ pub const HOST_EVENTS: [&str; 12] = [
     "no-set",
     "moved",
     "move-given-back",
-    "offline",
+    "unheard",
     "fit-taken",
     "builtin-pick",
     "builtin-none",

@@ -22,7 +22,7 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 13] = [
+const STEPS: [(&str, &str, bool); 14] = [
     ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
@@ -34,6 +34,7 @@ const STEPS: [(&str, &str, bool); 13] = [
     ("hotplug_of_cpus", HOTPLUG_OF_CPUS, false),
     ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, false),
     ("hotplug_again_and_again", HOTPLUG_AGAIN_AND_AGAIN, false),
+    ("hotplug_with_sysfs_gone", HOTPLUG_WITH_SYSFS_GONE, false),
     ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
     ("pairs_part", PAIRS_PART, false),
     ("partners_stay", PARTNERS_STAY, false),
@@ -124,6 +125,21 @@ for cpu in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 done
 stop_load; loader_lives
 echo \"interrupts arrive\"";
+
+// What sysfs tells of the machine makes no sense for a while.
+const HOTPLUG_WITH_SYSFS_GONE: &str = "
+before=$(attached)
+echo gone > /tmp/gone
+mount --bind /tmp/gone /sys/devices/system/cpu/possible
+echo 0 > /sys/devices/system/cpu/cpu15/online
+wait_state disabled
+sleep 2
+umount /sys/devices/system/cpu/possible
+wait_attached_since $before
+before=$(attached); echo 1 > /sys/devices/system/cpu/cpu15/online; wait_attached_since $before
+on_every_cpu
+loader_lives
+echo \"attached again\"";
 
 // Two hogs for each CPU, soon after the scheduler began: no CPU idles for a quarter of the next two seconds, as its ticks say.
 const EVERY_CPU_WORKS: &str = "
@@ -419,8 +435,11 @@ fn hotplug_again_and_again(kernel: &str) {
     assert!(context.contains("interrupts arrive"), "{context}");
     let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
     if scheduler.is_usher() && kernel == "7.0" {
-        let wakeups = common::counted(step, "callbacks", "offline");
-        assert!(wakeups > 0, "no CPU woke anybody offline: {context}");
+        let wakeups = common::counted(step, "callbacks", "unheard");
+        assert!(
+            wakeups > 0,
+            "no CPU woke anybody on its way offline: {context}"
+        );
     }
 }
 
@@ -437,6 +456,19 @@ fn hotplug_of_a_node(kernel: &str) {
         let log = &step.report.scheduler_log;
         let half = log.find(": 8 CPUs, 2 LLCs").expect("it saw the node go");
         assert!(log[half..].contains(": 16 CPUs, 4 LLCs"), "{context}");
+    }
+}
+
+/// Goal: when what the loader needs to start anew is not there while CPUs change, it waits for it. Catches: a loader that ends, after which no
+/// scheduler is there.
+fn hotplug_with_sysfs_gone(kernel: &str) {
+    let (step, context) = step(kernel, "hotplug_with_sysfs_gone");
+    stayed(step, &context);
+    assert!(context.contains("attached again"), "{context}");
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    if scheduler.is_usher() {
+        let waits = "cannot start anew, trying again: /sys/devices/system/cpu/possible";
+        assert!(step.report.scheduler_log.contains(waits), "{context}");
     }
 }
 
@@ -558,4 +590,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 hotplug_again_and_again pinned_kernel_threads pairs_part partners_stay dump second_loader killed_loader kernel_scheduler_afterwards);
+                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay dump second_loader killed_loader
+                 kernel_scheduler_afterwards);
