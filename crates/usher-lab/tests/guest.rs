@@ -338,6 +338,12 @@ fn expected(text: &str) -> bool {
     .any(|harmless| text.contains(harmless))
 }
 
+/// Whether usher is under test, whose own statistics and log are looked at.
+fn by_usher(step: &StepOutcome) -> bool {
+    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
+    scheduler.is_usher()
+}
+
 /// The scheduler was there from the start to the end.
 fn stayed(step: &StepOutcome, context: &str) {
     assert!(
@@ -382,8 +388,7 @@ fn hackbench(kernel: &str) {
         "attached only after {attach_ns} ns: {context}"
     );
     assert!(context.contains("Time: "), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         assert!(
             step.report
                 .ops
@@ -433,8 +438,7 @@ fn hotplug_again_and_again(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_again_and_again");
     stayed(step, &context);
     assert!(context.contains("interrupts arrive"), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() && kernel == "7.0" {
+    if by_usher(step) && kernel == "7.0" {
         let wakeups = common::counted(step, "callbacks", "unheard");
         assert!(
             wakeups > 0,
@@ -451,8 +455,7 @@ fn hotplug_of_a_node(kernel: &str) {
     stayed(step, &context);
     assert!(context.contains("without node 1: online 0-7"), "{context}");
     assert!(context.contains("with node 1: online 0-15"), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         let log = &step.report.scheduler_log;
         let half = log.find(": 8 CPUs, 2 LLCs").expect("it saw the node go");
         assert!(log[half..].contains(": 16 CPUs, 4 LLCs"), "{context}");
@@ -465,8 +468,7 @@ fn hotplug_with_sysfs_gone(kernel: &str) {
     let (step, context) = step(kernel, "hotplug_with_sysfs_gone");
     stayed(step, &context);
     assert!(context.contains("attached again"), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         let waits = "cannot start anew, trying again: /sys/devices/system/cpu/possible";
         assert!(step.report.scheduler_log.contains(waits), "{context}");
     }
@@ -487,8 +489,7 @@ fn pairs_part(kernel: &str) {
     let (step, context) = step(kernel, "pairs_part");
     stayed(step, &context);
     assert_eq!(context.matches("pinned: 2 cores").count(), 3, "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         assert_eq!(context.matches("free: 4 cores").count(), 3, "{context}");
         let moved = common::counted(step, "callbacks", "moved");
         assert!(moved >= 2, "only {moved} tasks moved: {context}");
@@ -502,8 +503,7 @@ fn partners_stay(kernel: &str) {
     let (step, context) = step(kernel, "partners_stay");
     stayed(step, &context);
     assert!(context.contains("the last answer: 1999"), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         let gave_way = common::counted(step, "reasons", "partner");
         assert!(
             gave_way >= 70,
@@ -517,8 +517,7 @@ fn partners_stay(kernel: &str) {
 fn dump(kernel: &str) {
     let (step, context) = step(kernel, "dump");
     stayed(step, &context);
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if !scheduler.is_usher() {
+    if !by_usher(step) {
         return;
     }
     let of_cpu = |cpu: u32| {
@@ -550,8 +549,7 @@ fn second_loader(kernel: &str) {
     stayed(step, &context);
     let ops = step.report.ops.clone().expect("stayed");
     assert!(context.contains(&format!("still {ops}")), "{context}");
-    let scheduler: Scheduler = step.report.scheduler.parse().expect("as given");
-    if scheduler.is_usher() {
+    if by_usher(step) {
         assert!(
             context.contains("second loader ended with 3"),
             "exit code of environment: {context}"

@@ -350,7 +350,8 @@ impl Program for Receiver {
         if self.step == 4 {
             self.step = 3;
             if ctx.count(self.plan.messages, 1) == self.plan.half {
-                let _ = self.plan.halfway.set(ctx.now());
+                let halfway = self.plan.halfway.set(ctx.now());
+                halfway.expect("the counter comes there once");
             }
             return Action::Compute(self.plan.receive);
         }
