@@ -7,6 +7,7 @@
 #include "capacity.c"
 #include "fit.c"
 #include "hint.c"
+#include "follow.c"
 #include "place.c"
 #include "queue.c"
 #include "pair.c"

@@ -33,6 +33,7 @@ struct usher_stream {
 	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
 	struct usher_util util;	  /* ... how much it does, */
 	struct usher_pair pair;	  /* ... and whom it wakes */
+	struct usher_follow follow; /* of one that is woken from another node */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -265,6 +266,27 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	s->util.average = t.average;
 	s->util.settled = t.settled;
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
+}
+
+/* A task of the first cid is woken from cid, for most of a while always from the same node. */
+USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
+				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
+{
+	struct usher_follow kept = { .node = s->follow.node, .sleeps = s->follow.sleeps, .times = s->follow.times };
+	u64 draw = usher_stream_next(s);
+	struct usher_request r = {
+		.wake = draw & 63 ? USHER_WAKE_SYNC : USHER_WAKE,
+		.waker = s->steps >> 8 & 1 ? u->nr_cids - 1 : cid,
+		.hints = draw >> 6 & 31 ? 0 : USHER_WAKE_HOLD,
+	};
+
+	if (!usher_from_afar(u, &r))
+		return 0;
+	usher_stream_note(s, usher_follow(u, &r, &kept, kept.sleeps + (draw >> 11 & 63 ? 1 : 2)));
+	s->follow.node = kept.node;
+	s->follow.sleeps = kept.sleeps;
+	s->follow.times = kept.times;
+	return kept.times;
 }
 
 /* Whether the task that wanders, and asks, leaves its partner somewhere. */
@@ -502,6 +524,8 @@ USHER_FN void usher_stream_step(struct usher USHER_MEM *u, struct usher_stream U
 	} else if (what == 22) {
 		usher_stream_preempt(u, s, cid);
 		usher_stream_pair(u, s, cid);
+		for (i = 0; i < 16 && env_again(u); i = env_next(u, i))
+			usher_stream_note(s, usher_stream_follow(u, s, cid));
 	} else if (what == 23) {
 		usher_stream_misfit(u, s, cid);
 		usher_stream_instead(u, s, cid);

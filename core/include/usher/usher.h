@@ -14,6 +14,7 @@
  *   preempt    classes of tasks, and who takes whose CPU                 core/src/preempt.c
  *   capacity   what a task asks of a CPU, and which CPUs are strong       core/src/capacity.c
  *   place      one decision, with its reason                              core/src/place.c
+ *   follow     tasks that only another node wakes                         core/src/follow.c
  *   crowd      running tasks that share a core while another one idles    core/src/crowd.c
  *   vtime      the order of a queue                                       core/src/queue.c
  *
@@ -72,6 +73,13 @@ struct usher_pair {
 	u32 way, way_before; /* enum usher_way: how it woke its partner last, and the time before */
 	u32 settled;   /* times in a row before the last that it was the same way */
 	u32 sooner;    /* whether answers come sooner if it gives way, as trials have shown */
+};
+
+/* How often only one other node woke a task: kept by the host, per task. All 0 at first. */
+struct usher_follow {
+	u32 node;   /* from where it was woken last, of those that count, */
+	u32 sleeps; /* ... how often it had slept by then, */
+	u32 times;  /* ... and how often in a row from there */
 };
 
 /* Whether a task that wakes its partner gives way to it. */
@@ -156,6 +164,7 @@ enum usher_event {
 	USHER_EV_MISFIT_CALLED,	 /* a CPU that went idle called for such a task */
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
+	USHER_EV_FOLLOWED,	 /* a task that only CPUs of another node woke was placed by where they are */
 	USHER_NR_EVENTS,
 };
 

@@ -58,6 +58,10 @@ pub struct Args {
     #[arg(long)]
     pub no_uncrowd: bool,
 
+    /// Leave tasks in their node that only CPUs of one other node wake.
+    #[arg(long)]
+    pub no_follow: bool,
+
     /// Do not count migrations, which costs a little at each one.
     #[arg(long)]
     pub no_migrations: bool,

@@ -182,4 +182,6 @@ void usher_tables_sizes(u32 *sizes)
 	sizes[8] = USHER_NR_EVENTS;
 	sizes[9] = sizeof(struct usher_util);
 	sizes[10] = sizeof(struct usher_demand);
+	sizes[11] = sizeof(struct usher_pair);
+	sizes[12] = sizeof(struct usher_follow);
 }

@@ -5,7 +5,7 @@ use std::marker::{PhantomData, PhantomPinned};
 
 use crate::kinds::{Event, Reason};
 use crate::levels::Burst;
-use crate::request::Pair;
+use crate::request::{Follow, Pair};
 
 /// `struct usher`; only C looks inside.
 #[repr(C)]
@@ -269,6 +269,9 @@ environments! {
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;
+    from_afar = usher_native_from_afar | usher_traced_from_afar: (*mut Usher, *const Request) -> bool;
+    follow = usher_native_follow | usher_traced_follow:
+        (*mut Usher, *const Request, *mut Follow, u32) -> u32;
     cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
     pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
         (*mut Usher, *const Query, u32) -> i32;
@@ -301,7 +304,7 @@ mod tests {
     use std::mem::size_of;
 
     extern "C" {
-        fn usher_tables_sizes(sizes: *mut [u32; 11]);
+        fn usher_tables_sizes(sizes: *mut [u32; 13]);
         fn usher_traced_log_size() -> u32;
     }
 
@@ -309,8 +312,8 @@ mod tests {
     // Method: C says how large its structs are.
     #[test]
     fn structs_are_as_large_as_in_c() {
-        let mut sizes = [0; 11];
-        // SAFETY: C writes eleven entries.
+        let mut sizes = [0; 13];
+        // SAFETY: C writes thirteen entries.
         unsafe { usher_tables_sizes(&mut sizes) };
         let ours = [
             size_of::<Spec>(),
@@ -324,6 +327,8 @@ mod tests {
             Event::COUNT,
             size_of::<Util>(),
             size_of::<Demand>(),
+            size_of::<Pair>(),
+            size_of::<Follow>(),
         ];
         assert_eq!(sizes.map(|size| size as usize), ours);
         // SAFETY: no arguments, no effects.

@@ -247,6 +247,8 @@ named! {
         TurnCut = "turn-cut",
         /// A CPU chose the task that was handed to it by its own, which went to sleep.
         Handed = "handed",
+        /// A task that only CPUs of another node woke was placed by where they are.
+        Followed = "followed",
     }
 }
 

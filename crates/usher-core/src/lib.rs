@@ -61,7 +61,9 @@ pub use kinds::{
 pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign, Library};
-pub use request::{Decision, Demand, Hold, Pair, Query, Request, Tiers, Utilisation, Vtime, Walk};
+pub use request::{
+    Decision, Demand, Follow, Hold, Pair, Query, Request, Tiers, Utilisation, Vtime, Walk,
+};
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{

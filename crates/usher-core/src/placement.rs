@@ -10,7 +10,7 @@ use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 use crate::block::Block;
 use crate::ffi;
 use crate::kinds::{Gives, PickError};
-use crate::request::{Decision, Hold, Pair, Query, Request, Vtime, Walk};
+use crate::request::{Decision, Follow, Hold, Pair, Query, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
 use crate::tables::{BuildError, Settings, Tables};
@@ -427,6 +427,21 @@ impl Core {
         // SAFETY: as in place().
         let bits = unsafe { (self.api.hold)(self.u, &request, &mut kept.0) };
         Hints::from_bits(bits).expect("one of a pair for the other")
+    }
+
+    /// Whether a wakeup is one that [`Core::follow`] counts: a sync one by a CPU of another node, of a task that does not hold.
+    pub fn from_afar(&mut self, request: &Request) -> bool {
+        let request = self.request(request);
+        // SAFETY: as in place().
+        unsafe { (self.api.from_afar)(self.u, &request) }
+    }
+
+    /// The cid to place a task by that was woken from afar: where it ran last, or where its waker does if only that node woke it for a
+    /// while. `sleeps` is how often it has slept in its life; it may wrap.
+    pub fn follow(&mut self, request: &Request, kept: &mut Follow, sleeps: u32) -> Cid {
+        let request = self.request(request);
+        // SAFETY: as in place(); C reads and writes what is kept.
+        Cid(unsafe { (self.api.follow)(self.u, &request, kept, sleeps) })
     }
 
     /// How many hinted tasks live in `llc`. Never traced.

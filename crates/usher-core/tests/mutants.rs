@@ -4,7 +4,7 @@
 //! checker's environment, loaded, and put through the scenarios; one of them must fail. So must no scenario on a copy
 //! without a change, or the list (`mutants/list.rs`) would mean nothing.
 //!
-//! Rules that are no protocol, where tasks go on CPUs of different capacity, who shares a core and who gives way, have mutants of
+//! Rules that are no protocol, where tasks go on CPUs of different capacity, who shares a core, who gives way and whom tasks follow, have mutants of
 //! their own ([`RULES`]):
 //! those are compared with the plain model of `tests/reference`.
 //!
@@ -16,6 +16,8 @@ mod capacity;
 #[allow(dead_code)]
 #[path = "reference/cases.rs"]
 mod cases;
+#[path = "reference/follows.rs"]
+mod follows;
 #[path = "mutants/list.rs"]
 mod list;
 #[allow(dead_code)]
@@ -195,6 +197,7 @@ fn check_rules() -> Option<(u64, String)> {
             .map_err(|(_, wrong)| wrong)
             .and_then(|()| utilisation::check(seed))
             .and_then(|()| pairs::check(seed))
+            .and_then(|()| follows::check(seed))
             .err()
     };
     (0..300).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))

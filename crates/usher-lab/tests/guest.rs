@@ -22,7 +22,7 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 14] = [
+const STEPS: [(&str, &str, bool); 15] = [
     ("every_cpu_works", EVERY_CPU_WORKS, false),
     ("hackbench", "hackbench -g 2 -l 100", false),
     (
@@ -38,6 +38,7 @@ const STEPS: [(&str, &str, bool); 14] = [
     ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
     ("pairs_part", PAIRS_PART, false),
     ("partners_stay", PARTNERS_STAY, false),
+    ("partners_follow", PARTNERS_FOLLOW, false),
     ("dump", DUMP, false),
     ("second_loader", SECOND_LOADER, false),
     ("killed_loader", KILLED_LOADER, false),
@@ -209,6 +210,25 @@ n=0; while [ $n -lt 2000 ]; do echo $n >&3; read line <&4; n=$((n + 1)); done
 exec 3>&- 4<&-
 wait $answers
 echo \"the last answer: $line\"
+loader_lives";
+
+// Two shells that may run anywhere, on CPUs of the first node at first, answer one that may run on one CPU of the second only. It asks both, so
+// none of them is its only partner, to which it could give way.
+const PARTNERS_FOLLOW: &str = "
+answers=
+for n in 1 2; do
+    mkfifo /tmp/ask$n /tmp/answer$n
+    taskset -c 0-7 sh -c 'while read line; do echo $line; done' < /tmp/ask$n > /tmp/answer$n & answers=\"$answers $!\"
+done
+taskset -c 12 sh -c '
+    exec 3> /tmp/ask1 4< /tmp/answer1 5> /tmp/ask2 6< /tmp/answer2
+    echo 0 >&3; read line <&4; echo 0 >&5; read line <&6
+    for pid in $*; do taskset -pc 0-15 $pid > /tmp/widened || exit 1; done
+    n=1; while [ $n -le 100 ]; do echo $n >&3; echo $n >&5; read one <&4; read two <&6; n=$((n + 1)); done
+    echo \"the last answers: $one $two\"
+    for pid in $*; do echo \"ends on CPU $(cut -d \" \" -f 39 /proc/$pid/stat) of 16\"; done
+' answers $answers || exit 1
+wait $answers
 loader_lives";
 
 // What the kernel also writes when it ends a scheduler, but asked for: two hogs share CPU 5 and nothing else runs.
@@ -512,6 +532,23 @@ fn partners_stay(kernel: &str) {
     }
 }
 
+/// Goal: tasks that only CPUs of another node wake go there. Catches: a host that does not ask for it, loses what it kept of a task, or
+/// counts its sleeps wrongly; and tasks that go on to yet other places.
+fn partners_follow(kernel: &str) {
+    let (step, context) = step(kernel, "partners_follow");
+    stayed(step, &context);
+    assert!(context.contains("the last answers: 100 100"), "{context}");
+    let ended = numbers_after("ends on CPU ", &context);
+    assert_eq!(ended.len(), 2, "{context}");
+    if by_usher(step) {
+        assert!(ended.iter().all(|&cpu| cpu >= 8), "{ended:?}: {context}");
+        assert!(
+            common::counted(step, "events", "followed") >= 2,
+            "{context}"
+        );
+    }
+}
+
 /// Goal: the kernel's dump shows what usher knows of a CPU. Catches: a dump that names another CPU's state or none, or that
 /// is drowned in the lines of CPUs which are merely idle.
 fn dump(kernel: &str) {
@@ -588,5 +625,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay dump second_loader killed_loader
+                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay partners_follow dump second_loader killed_loader
                  kernel_scheduler_afterwards);

@@ -367,6 +367,7 @@ impl Simulation {
             StopWhy::Moved => task.state = State::Waking,
             StopWhy::Slept => {
                 task.state = State::Sleeping;
+                task.sleeps = task.sleeps.wrapping_add(1);
                 self.host.stuck += usize::from(!task.timed);
             }
             StopWhy::Exited => {

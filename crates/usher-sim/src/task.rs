@@ -134,6 +134,8 @@ pub struct Task {
     pub(crate) woken_at: Nanos,
     /// How often a CPU switched to it; it wraps.
     pub(crate) switches: u32,
+    /// How often it went to sleep; it wraps.
+    pub(crate) sleeps: u32,
     pub(crate) left: Left,
     /// Time still to pay for what its caches lack.
     pub(crate) refill_ns: Nanos,
@@ -212,6 +214,11 @@ impl Task {
     /// How often a CPU switched to it, so far as 32 bits hold.
     pub fn switches(&self) -> u32 {
         self.switches
+    }
+
+    /// How often it has gone to sleep, so far as 32 bits hold.
+    pub fn sleeps(&self) -> u32 {
+        self.sleeps
     }
 
     /// Its scheduling class, boosts by priority inheritance included.

@@ -376,6 +376,7 @@ fn new_task(
         waited: 0,
         woken_at: NEVER,
         switches: 0,
+        sleeps: 0,
         work_done: 0,
         work_asked: 0,
         exited_at: NEVER,

@@ -12,6 +12,7 @@
 
 mod capacity;
 mod cases;
+mod follows;
 mod machine;
 mod ops;
 mod pairs;
@@ -104,6 +105,17 @@ fn utilisation_is_a_geometric_average() {
 fn partners_give_way_by_the_rules() {
     for seed in 0..100 {
         if let Err(wrong) = pairs::check(seed) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+// Goal: a task goes to the node that alone wakes it, and only then. Method: random wakeups, mostly from one node for a while, beside the
+// whole list of them; six hundred each.
+#[test]
+fn tasks_follow_by_the_rules() {
+    for seed in 0..100 {
+        if let Err(wrong) = follows::check(seed) {
             panic!("seed {seed}: {wrong}");
         }
     }

@@ -22,6 +22,7 @@
 //! (`docs/BENCHMARKS.md`). The queues are the kernel's: each has a lock on a line of its own.
 
 mod capacity;
+mod follow;
 mod moves;
 mod pair;
 mod urgent;
@@ -31,8 +32,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use usher_core::{
-    AccessKind, Burst, CidSet, Core, Event, Granularity, Hints, Hold, Pair, Query, Reason, Request,
-    Settings,
+    AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Reason,
+    Request, Settings,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -61,6 +62,8 @@ const IDLE_NS: Nanos = 3;
 const CALLBACK_NS: Nanos = 25;
 /// Inserting into or taking from a queue that is ordered by virtual time, under its lock.
 const QUEUE_NS: Nanos = 60;
+/// Plain instructions of a look into a task's storage.
+const STORAGE_NS: Nanos = 10;
 /// A CPU that was told to look does so within an interrupt, and the deepest idle state's exit beyond that.
 const IDLE_BOUND_NS: Nanos = 5_000_000;
 
@@ -212,6 +215,9 @@ pub struct Usher {
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.
     pairs: Vec<Pair>,
+    /// Whether tasks go to the node that wakes them, and how often only one other did.
+    follows: bool,
+    kept: Vec<Follow>,
     /// What tasks run between two sleeps, once somebody may preempt.
     bursts: Option<Vec<Burst>>,
     seq: u64,
@@ -231,7 +237,7 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `granularity`, `preempt`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
+    /// With the parameters `follow`, `granularity`, `preempt`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
     /// `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
@@ -255,6 +261,7 @@ impl Usher {
                 .max(1000),
             ..Settings::default()
         };
+        let follows = params.bool("follow", true)?;
         let uncrowds = params.bool("uncrowd", true)?;
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
         Ok(Usher {
@@ -269,6 +276,8 @@ impl Usher {
             tasks: Vec::new(),
             holds: Vec::new(),
             pairs: Vec::new(),
+            follows,
+            kept: Vec::new(),
             bursts: None,
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
@@ -725,6 +734,7 @@ impl Policy for Usher {
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
+        self.follows &= topo.nodes().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
             .then(|| Box::new(Moves::new(host, machine.nr_cpu_numbers())));
@@ -739,6 +749,7 @@ impl Policy for Usher {
         self.tasks[task.index()] = Known::default();
         self.holds[task.index()] = Hold::default();
         self.pair_born(task);
+        self.follow_born(task);
         self.burst_born(task);
         if let Some(unequal) = &mut self.unequal {
             unequal.task_new(task);
@@ -778,6 +789,7 @@ impl Policy for Usher {
                 return placement;
             }
         }
+        request.prev = self.follow(host, &request, wake.task);
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);

@@ -37,6 +37,7 @@ struct Stream {
     burst: [u64; 2],
     util: [u64; 2],
     pair: [u64; 8],
+    follow: [u32; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
     found: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -3,13 +3,10 @@
 
 use usher_core::{Core, Gives, Hints, Pair, Reason, Request};
 
-use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS, PLACE_NS};
-use crate::ids::{Cpu, Id, Nanos, TaskId};
+use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS, PLACE_NS, STORAGE_NS};
+use crate::ids::{Cpu, Id, TaskId};
 use crate::policy::{Host, Placement};
 use crate::program::Class;
-
-/// Plain instructions of a look into a task's storage.
-const STORAGE_NS: Nanos = 10;
 
 impl Usher {
     /// A task is born.
