@@ -619,6 +619,26 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		idle_still(u, cid);
 }
 
+/* Whether somebody of a higher class is runnable on a CPU, who comes before all of ours. */
+static __always_inline bool outranked(s32 cpu)
+{
+	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->nr_running > rq->scx.nr_running;
+}
+
+/*
+ * A higher class takes this CPU, which was idle: cpu_release() is not called then. No task of ours may preempt that, and those that were
+ * given the CPU while it idled have to go elsewhere, which the kernel can do since 6.19.
+ */
+static __noinline void give_up(struct usher __arena *u, s32 cpu, u32 cid)
+{
+	if (preempting())
+		usher_cpupri_set(u, cid, USHER_NO_LEVEL);
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+		scx_bpf_reenqueue_local_from_anywhere();
+}
+
 void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 {
 	struct usher __arena *u = usher();
@@ -633,9 +653,8 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		return;
 	}
 	if (!idle) {
-		/* A higher class takes it, and no task of ours may preempt that: as in cpu_release(), which is not called for an idle CPU. */
-		if (preempting() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
-			usher_cpupri_set(u, cid, USHER_NO_LEVEL);
+		if (outranked(cpu))
+			give_up(u, cpu, cid);
 		usher_host_cpus[cid].vain = 0;
 		usher_idle_exit(u, cid);
 		rescue(u, cid);
