@@ -388,7 +388,7 @@ struct usher_util {
 struct usher_request {
 	const struct usher_set USHER_MEM *allowed; /* NULL: any */
 	u32 wake;	  /* enum usher_wake */
-	u32 prev;	  /* cid the task ran on last; of the parent, when it is born */
+	u32 prev;	  /* cid the task ran on last, or that it is to be placed by: usher_follow(); of the parent, when it is born */
 	u32 waker;	  /* cid the decision is made on */
 	u32 nr_allowed;	  /* how many cids allowed names; any number above one if NULL */
 	u32 tiers;	  /* as in struct usher_query */
