@@ -430,8 +430,10 @@ fn compare_is_paired_and_replays() {
 fn parameters_are_listed() {
     let line = "sim --shape 1n1l2c1t --workload hackbench-thread-pipe";
     let listed = json(&stdout(&format!("{line} --list --format json")));
+    let parameters = listed["policy_parameters"].as_array().expect("a list");
+    let granularity = parameters.iter().find(|row| row["key"] == "granularity");
     assert_eq!(
-        listed["policy_parameters"][0],
+        *granularity.expect("usher's"),
         serde_json::json!({
             "key": "granularity", "value": "shard",
             "meaning": "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`",
