@@ -44,14 +44,20 @@ static void become(int policy, int priority)
 	must(sched_setscheduler(0, policy, &param), "sched_setscheduler");
 }
 
-static void compute_ms(double ms)
+static unsigned long long now_ns(void)
 {
-	struct timespec begun, now;
+	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &begun);
-	do
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	while ((now.tv_sec - begun.tv_sec) * 1e3 + (now.tv_nsec - begun.tv_nsec) / 1e6 < ms);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static void compute_ms(unsigned int ms)
+{
+	unsigned long long end_ns = now_ns() + ms * 1000000ull;
+
+	while (now_ns() < end_ns)
+		;
 }
 
 static pid_t child(int cpu)
@@ -90,14 +96,6 @@ static unsigned long long wake(int times)
 		before = now;
 	}
 	return longest_ns;
-}
-
-static unsigned long long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
 static int given(void)

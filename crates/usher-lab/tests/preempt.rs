@@ -17,6 +17,7 @@ fn steps(shape: &str, steps: &[(Scheduler, Vec<String>)]) -> Vec<StepOutcome> {
     steps_on("6.18", shape, steps)
 }
 
+/// The same on a guest with this kernel.
 fn steps_on(kernel: &str, shape: &str, steps: &[(Scheduler, Vec<String>)]) -> Vec<StepOutcome> {
     let request = Request {
         icount_seed: Some(1),

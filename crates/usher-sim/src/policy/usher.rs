@@ -215,9 +215,10 @@ pub struct Usher {
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.
     pairs: Vec<Pair>,
-    /// Whether tasks go to the node that wakes them, and how often only one other did.
+    /// Whether tasks go to the node that wakes them.
     follows: bool,
-    kept: Vec<Follow>,
+    /// How often only one other node woke them.
+    followers: Vec<Follow>,
     /// What tasks run between two sleeps, once somebody may preempt.
     bursts: Option<Vec<Burst>>,
     seq: u64,
@@ -277,7 +278,7 @@ impl Usher {
             holds: Vec::new(),
             pairs: Vec::new(),
             follows,
-            kept: Vec::new(),
+            followers: Vec::new(),
             bursts: None,
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,

@@ -10,10 +10,10 @@ use crate::policy::Host;
 impl Usher {
     /// A task is born.
     pub(super) fn follow_born(&mut self, task: TaskId) {
-        if self.kept.len() <= task.index() {
-            self.kept.resize(task.index() + 1, Follow::default());
+        if self.followers.len() <= task.index() {
+            self.followers.resize(task.index() + 1, Follow::default());
         }
-        self.kept[task.index()] = Follow::default();
+        self.followers[task.index()] = Follow::default();
     }
 
     /// The cid to place a task by that wakes: where it ran last, or where its waker does.
@@ -21,12 +21,12 @@ impl Usher {
         if !self.follows || !self.call(host, 0, |core| core.from_afar(request)) {
             return request.prev;
         }
-        let mut kept = self.kept[task.index()];
+        let mut kept = self.followers[task.index()];
         let sleeps = host.task(task).sleeps();
         let cid = self.call(host, STORAGE_NS, |core| {
             core.follow(request, &mut kept, sleeps)
         });
-        self.kept[task.index()] = kept;
+        self.followers[task.index()] = kept;
         cid
     }
 }
