@@ -100,18 +100,60 @@ out:
 	return taken;
 }
 
-/* The virtual time of the first task in the queue of llc, or 0: nobody waits there. */
-static __noinline u64 first_vtime(u32 llc)
+/* The virtual time of the first task in a queue, or 0: nobody waits there. */
+static __noinline u64 first_vtime(u64 queue)
 {
 	struct task_struct *first;
 	u64 vtime = 0;
+
+	if (!scx_bpf_dsq_nr_queued(queue))
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, first, queue, 0) {
+		vtime = first->scx.dsq_vtime;
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return vtime;
+}
+
+/* From where the first task in the queue of llc is charged, if it may not run on this CPU; else 0. */
+static __noinline u64 first_elsewhere(struct usher __arena *u, u32 llc, s32 cpu)
+{
+	struct task_struct *first;
+	u64 due = 0;
 
 	if (!scx_bpf_dsq_nr_queued(llc))
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, first, llc, 0) {
-		vtime = first->scx.dsq_vtime;
+		if (!bpf_cpumask_test_cpu(cpu, first->cpus_ptr))
+			due = due_of(u, first);
 		break;
+	}
+	bpf_rcu_read_unlock();
+	return due;
+}
+
+#define USHER_HERE_LOOK 8 /* so many who wait are looked at for one that may run here */
+
+/* The virtual time of the first task in the queue of llc that may run on this CPU, or 0: none is among the first there. */
+static __noinline u64 first_here(u32 llc, s32 cpu)
+{
+	struct task_struct *p;
+	u32 looked = 0;
+	u64 vtime = 0;
+
+	if (!scx_bpf_dsq_nr_queued(llc))
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, llc, 0) {
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			vtime = p->scx.dsq_vtime;
+			break;
+		}
+		if (++looked == USHER_HERE_LOOK)
+			break;
 	}
 	bpf_rcu_read_unlock();
 	return vtime;

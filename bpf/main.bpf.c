@@ -367,6 +367,14 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 }
 
+/* Whether somebody may wait in the CPU's own queue, and comes before who waits in its LLC's and may run here. */
+static __always_inline bool pinned_first(struct usher __arena *u, s32 cpu, u32 cid)
+{
+	u64 own = usher_host_cpus[cid].pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
+
+	return own && usher_pinned_first(u, cid, own, first_here(u->cids[cid].llc, cpu));
+}
+
 /* A task from the CPU's own queue, if there may be one. */
 static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 cpu)
 {
@@ -395,10 +403,10 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 	return true;
 }
 
-/* Whether who comes next in the queue of an LLC goes before a task that runs here and could go on. */
-static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u32 llc)
+/* Whether who comes next in a queue, that of an LLC or one of its CPUs, goes before a task that runs here and could go on. */
+static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 queue, u32 llc)
 {
-	u64 first = first_vtime(llc);
+	u64 first = first_vtime(queue);
 
 	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
 }
@@ -412,14 +420,15 @@ static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, s
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u32 own = u->cids[cid].llc;
 	s32 llc = usher_balance(u, cid);
+	bool pinned = me->pinned && somebody_due(u, prev, yields, USHER_DSQ_CPU + cpu, own);
 
-	if (me->pinned && usher_pinned_turn(u, cid) && take_pinned(me, cpu))
+	if (pinned && pinned_first(u, cpu, cid) && take_pinned(me, cpu))
 		return true;
 	if (llc >= 0 && take_shared(u, cpu, cid, llc))
 		return true;
-	if (somebody_due(u, prev, yields, own) && take_shared(u, cpu, cid, own))
+	if (somebody_due(u, prev, yields, own, own) && take_shared(u, cpu, cid, own))
 		return true;
-	return take_pinned(me, cpu);
+	return pinned && take_pinned(me, cpu);
 }
 
 /* What waits in a CPU's own queue goes to its local one, from where it runs without dispatch. */
@@ -470,12 +479,15 @@ static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 	struct usher_walk walk = { .cid = cid };
 	s32 llc;
 
-	if (me->pinned && usher_pinned_turn(u, cid) && take_pinned(me, cpu))
+	if (pinned_first(u, cpu, cid) && take_pinned(me, cpu))
 		return true;
 	for (;;) {
 		llc = usher_walk_next(u, &walk);
 		if (llc < 0 || !can_loop)
 			break;
+		/* Who waits for this CPU comes before who waits for others. */
+		if (llc != u->cids[cid].llc && take_pinned(me, cpu))
+			return true;
 		if (take_shared(u, cpu, cid, llc))
 			return true;
 	}
@@ -516,19 +528,22 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 
 /*
  * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices
- * late, and yielding ends them early. How long it ran.
+ * late, and yielding ends them early. How long it ran. The queue's clock goes on to where it began, which is not where it is when it is
+ * put back, having just been charged at the end of its slice.
  */
-static __always_inline u64 charge(struct usher __arena *u, struct task_struct *p, u32 cid)
+static __always_inline u64 charge(struct usher __arena *u, struct task_struct *p, u32 cid, bool sleeps)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns;
+	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns, now_ns = scx_bpf_now();
+	u32 llc = u->cids[cid].llc;
 
 	/* What ran before we attached has no beginning. */
 	if (me->ran_before_pid != p->pid)
 		return 0;
 	me->ran_before_ns += ran_ns;
-	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, u->cids[cid].llc, ran_ns,
-							 p->scx.weight));
+	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, llc, now_ns))
+		usher_clock_advance(u, p->scx.dsq_vtime, llc, first_elsewhere(u, llc, u->cids[cid].cpu), now_ns);
+	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, llc, ran_ns, p->scx.weight));
 	return ran_ns;
 }
 
@@ -578,7 +593,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	if (!known_cpu(u, cpu))
 		return;
 	cid = cid_of(u, cpu);
-	charge(u, p, cid);
+	charge(u, p, cid, !runnable);
 	move_stop(u, p, cid, runnable);
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 	if (!runnable && usher_pair_asked(u, cid))
@@ -599,7 +614,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
 		/* It pays for the slice it had. Who yields ends it early. */
-		bool yields = charge(u, prev, cid) < u->slice_ns;
+		bool yields = charge(u, prev, cid, false) < u->slice_ns;
 
 		taken = take_instead(u, cpu, cid, prev, yields);
 	} else {

@@ -430,6 +430,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->granularity = spec->granularity;
 	u->core_probes = spec->core_probes;
 	u->slice_ns = spec->slice_ns;
+	u->patience_ns = spec->patience_ns;
 	u->bytes = bump.used;
 	return bump.used;
 }

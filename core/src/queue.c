@@ -38,7 +38,8 @@
 #define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
 #define USHER_VTIME_BIRTH (1ULL << 40)	/* where clocks start, so that nothing runs below zero */
 #define USHER_VTIME_BEHIND_SLICES 16	/* how far behind its queue's clock a task may be, */
-#define USHER_VTIME_AHEAD_SLICES 64	/* ... and how far ahead: so long waits the lightest task at most */
+#define USHER_VTIME_AHEAD_SLICES 64	/* ... and how far ahead */
+#define USHER_CLOCK_PART 8		/* a clock goes on in steps of at least this part of a slice, to keep its line quiet */
 
 /* Whether v is the virtual time of a task that ran, and not of one that is new here. */
 USHER_INLINE bool usher_vtime_known(struct usher USHER_MEM *u, u64 v)
@@ -73,6 +74,11 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 /* Slices by which a task that goes on may get ahead of who waits: usher_vtime_due(). */
 #define USHER_LEAD 2
 
+/* The slices that a clock has to go on at most to come to its mark, */
+#define USHER_CLOCK_RANGE (USHER_VTIME_AHEAD_SLICES + USHER_VTIME_BEHIND_SLICES)
+/* ... which is so many beyond the last who waits, as one that slept may join by so many before the clock. */
+#define USHER_CLOCK_BEYOND (1 + 2 * USHER_LEAD)
+
 /* No turn is cut to less than this part of a slice, */
 #define USHER_CUT_PART 32
 /* ... nor to less than this one for a task that only comes first because it joins early: usher_turn_cut(). */
@@ -105,14 +111,19 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 l
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 {
-	u64 now = env_read(u, &u->llcs[llc].clock->now), floor;
+	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	u64 now = env_read(u, &clock->now), floor;
 
-	if (!usher_vtime_known(u, v))
-		return usher_vtime_near(u, now, u->slice_ns, llc);
-	floor = now - usher_vtime_earned(u, USHER_LEAD, llc);
-	v = usher_vtime_at(u, v, llc);
-	if ((s64)(v - floor) < 0)
-		v = (floor & ~USHER_VTIME_LLC) | llc;
+	if (!usher_vtime_known(u, v)) {
+		v = usher_vtime_near(u, now, u->slice_ns, llc);
+	} else {
+		floor = now - usher_vtime_earned(u, USHER_LEAD, llc);
+		v = usher_vtime_at(u, v, llc);
+		if ((s64)(v - floor) < 0)
+			v = (floor & ~USHER_VTIME_LLC) | llc;
+	}
+	if ((s64)(v - env_read(u, &clock->latest)) > 0)
+		env_write(u, &clock->latest, v);
 	return v;
 }
 
@@ -175,22 +186,79 @@ USHER_INLINE s64 usher_vtime_slices(struct usher USHER_MEM *u, u64 slices, u64 w
 }
 
 /*
- * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Moves the
- * queue's clock, in steps of an eighth of a slice, to keep its line quiet. Two CPUs may move it at
- * once and the smaller value win: the next charge repairs it.
+ * Where the clock of llc has to be by now, so that nobody waits for ever. Where tasks of great weight run, or hundreds for each CPU, virtual
+ * time hardly passes, and who is far ahead of it would wait for a minute. The clock has half of u->patience_ns to come to a mark, beyond
+ * all who waited when that was set; if it has not after half of that, it is moved on, evenly. So nobody waits for longer than it takes to
+ * come to two marks, and then for those who came before.
+ */
+USHER_INLINE u64 usher_clock_least(struct usher USHER_MEM *u, struct usher_clock USHER_MEM *clock, u64 now, u64 now_ns)
+{
+	u64 part_ns = u->patience_ns / 4, step_ns = part_ns / (USHER_CLOCK_RANGE * USHER_CLOCK_PART);
+	s64 late_ns = now_ns - env_read(u, &clock->mark_ns) - part_ns;
+
+	if (late_ns <= 0)
+		return now;
+	if ((u64)late_ns >= part_ns)
+		return env_read(u, &clock->mark);
+	return env_read(u, &clock->mark) - (part_ns - late_ns) / step_ns * u->slice_ns / USHER_CLOCK_PART;
+}
+
+/* Whether the clock of llc is to go on, where a task that began at v stops now, or goes on: then usher_clock_advance(). */
+USHER_FN bool usher_clock_behind(struct usher USHER_MEM *u, u64 v, u32 llc, u64 now_ns)
+{
+	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	u64 now = env_read(u, &clock->now);
+
+	return (s64)(usher_vtime_at(u, v, llc) - now) > (s64)(u->slice_ns / USHER_CLOCK_PART) ||
+	       (s64)(usher_clock_least(u, clock, now, now_ns) - now) > 0;
+}
+
+/*
+ * The clock of llc goes on to where a task began, at v. But no further than a lead beyond the first who waits, if that may not run where
+ * the task does, and is charged from first (else 0): who may only run on some crowded CPUs of the LLC would fall ever further behind those
+ * who run alone on the others, and then all who sleep, and whatever is bounded by the clock, come after it there. Two CPUs may move it at once and the smaller value
+ * win: the next repairs it.
+ */
+USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 llc, u64 first, u64 now_ns)
+{
+	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	u64 now = env_read(u, &clock->now), latest;
+	s64 on = usher_vtime_at(u, v, llc) - now, most = first - now + USHER_LEAD * u->slice_ns;
+	s64 least = usher_clock_least(u, clock, now, now_ns) - now;
+	bool pushed;
+
+	if (first && on > most)
+		on = most;
+	pushed = least > 0 && on < least;
+	if (pushed)
+		on = least;
+	if (on > 0) {
+		now = usher_vtime_near(u, now, on, llc);
+		env_write(u, &clock->now, now);
+	}
+	if ((s64)(now - env_read(u, &clock->mark)) >= 0) {
+		latest = env_read(u, &clock->latest);
+		if ((s64)(latest - now) < 0)
+			latest = now;
+		env_write(u, &clock->mark, latest + USHER_CLOCK_BEYOND * u->slice_ns);
+		env_write(u, &clock->mark_ns, now_ns);
+		pushed = false;
+	}
+	if (pushed != env_read(u, &clock->pushed))
+		env_write(u, &clock->pushed, pushed);
+}
+
+/*
+ * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Where the clock is pushed on, who runs does not
+ * stay behind it for longer than who joins.
  */
 USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
 {
-	u64 USHER_MEM *clock = &u->llcs[llc].clock->now;
-	u64 now = env_read(u, clock);
+	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	u64 now = env_read(u, &clock->now);
+	s64 lag = usher_vtime_at(u, v, llc) + usher_vtime_ran(ran_ns, weight) - now, least = -(s64)(USHER_LEAD * u->slice_ns);
 
-	v = usher_vtime_at(u, v, llc);
-	if ((s64)(v - now) > (s64)(u->slice_ns / 8)) {
-		now = v;
-		env_write(u, clock, now);
-	}
-	v += usher_vtime_ran(ran_ns, weight);
-	return usher_vtime_near(u, now, (s64)(v - now), llc);
+	return usher_vtime_near(u, now, lag < least && env_read(u, &clock->pushed) ? least : lag, llc);
 }
 
 /* By how much who runs and has this weight may be ahead. */
@@ -325,13 +393,16 @@ USHER_FN bool usher_take_handed(struct usher USHER_MEM *u, u32 cid, u64 first, c
 }
 
 /*
- * Tasks bound to one CPU wait in its own queue, all others in the LLC's. A CPU takes from both in
- * turn, so that neither can starve the other. True: the own queue first.
+ * Tasks bound to one CPU wait in its own queue, all others in the LLC's, by the same clock. Whether cid takes from its own first: who is
+ * first there waits at own, and at shared the first of the others who may run here (0: none that the host has seen). Of two at the same
+ * time, and where nobody was seen, by turns, so that neither queue can starve the other.
  */
-USHER_FN bool usher_pinned_turn(struct usher USHER_MEM *u, u32 cid)
+USHER_FN bool usher_pinned_first(struct usher USHER_MEM *u, u32 cid, u64 own, u64 shared)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[cid];
 
+	if (shared && own != shared)
+		return (s64)(own - shared) < 0;
 	me->pinned_last = !me->pinned_last;
 	return me->pinned_last;
 }

@@ -123,6 +123,7 @@ static void model_build(struct model_world *world, const struct model_scenario *
 		.nr_cpu_ids = MODEL_CIDS,
 		.granularity = USHER_SHARD,
 		.slice_ns = 1000000,
+		.patience_ns = 5000000000,
 		.core_probes = 4,
 		.cpupri = scenario->cpupri,
 		.cpu = cids,
@@ -212,7 +213,7 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	u64 *start = (u64 *)world;
 	u32 n = 0, i;
 
-	if (max < 4 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS + 1)
+	if (max < 8 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS + 1)
 		__builtin_trap();
 	for (i = 0; i < u->nr_shards; i++)
 		cells[n++] = u->shards[i].word - start;
@@ -222,6 +223,10 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	}
 	for (i = 0; i < u->nr_llcs; i++) {
 		cells[n++] = &u->llcs[i].clock->now - start;
+		cells[n++] = &u->llcs[i].clock->latest - start;
+		cells[n++] = &u->llcs[i].clock->mark - start;
+		cells[n++] = &u->llcs[i].clock->mark_ns - start;
+		cells[n++] = &u->llcs[i].clock->pushed - start;
 		cells[n++] = &world->queued[i] - start;
 	}
 	for (i = 0; i < u->nr_cids; i++) {
@@ -356,7 +361,7 @@ const char *MODEL_EXPORT(model_cell_name)(struct model_world *world, u32 cell, u
 			return "summary of node";
 		if (*index < u->nr_nodes && place == u->nodes[*index].backlog)
 			return "backlog of node";
-		if (*index < u->nr_llcs && place == &u->llcs[*index].clock->now)
+		if (*index < u->nr_llcs && place >= &u->llcs[*index].clock->now && place <= &u->llcs[*index].clock->pushed)
 			return "clock of LLC";
 		if (*index < u->nr_llcs && place == &world->queued[*index])
 			return "length of the queue of LLC";

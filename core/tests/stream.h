@@ -441,10 +441,11 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	struct usher_walk walk = { .cid = cid };
 	struct usher_turn begins;
 	u32 ran_ns, weight;
+	bool behind;
 	s32 llc;
 
 	usher_stream_note(s, usher_late_look(u, cid));
-	usher_stream_note(s, usher_pinned_turn(u, cid));
+	usher_stream_note(s, usher_pinned_first(u, cid, s->vtime, s->vtime + (s->now_ns & 3) * 4096 - 4096));
 	while (env_again(u)) {
 		llc = usher_walk_next(u, &walk);
 		usher_stream_note(s, llc);
@@ -466,6 +467,10 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_turn_begin(u, cid, &begins);
 		usher_stream_handed(u, s, cid, &begins);
 		s->now_ns += ran_ns;
+		behind = usher_clock_behind(u, s->vtime, llc, s->now_ns);
+		usher_stream_note(s, behind);
+		if (behind)
+			usher_clock_advance(u, s->vtime, llc, ran_ns & 2 ? s->vtime - ran_ns : 0, s->now_ns);
 		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
 		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].clock->now, llc, weight, ran_ns & 1));

@@ -205,8 +205,12 @@ struct usher_shard {
 
 /* Of the queue of an LLC, on a line of its own. */
 struct usher_clock {
-	u64 now;   /* the largest virtual time at which one of its tasks began to run */
+	u64 now;   /* the largest virtual time at which one of its tasks began to run, within bounds: usher_clock_advance() */
 	u64 slept; /* the largest at which a task joined that had slept, and comes before a lead is over */
+	u64 latest;  /* the largest from which a task is charged that joined */
+	u64 mark;    /* where it is to be, at the latest half of u->patience_ns after it came to the last one, */
+	u64 mark_ns; /* ... at this time */
+	u64 pushed;  /* it is moved on, as it would not be there in time */
 };
 
 /* Read-only, per LLC. */
@@ -314,6 +318,7 @@ struct usher {
 	u32 smt;	  /* threads of the widest core of the machine */
 	u32 core_probes;  /* shards of another LLC looked into for a whole core before any thread will do */
 	u64 slice_ns;	  /* what a task of any weight runs before it queues again */
+	u64 patience_ns;  /* so long who weighs least waits at most, and a round of all who wait */
 	u64 bytes;	  /* of the whole */
 	struct usher_cpupri_leaf USHER_MEM *leaves; /* NULL: without the CPU priority map */
 	struct usher_cpupri_node USHER_MEM *cpupri_nodes;
@@ -408,6 +413,7 @@ struct usher_spec {
 	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
 	u32 granularity;
 	u64 slice_ns;
+	u64 patience_ns;
 	u32 core_probes;
 	u32 cpupri;	     /* with the CPU priority map */
 	u32 no_capacity;     /* all CPUs count as equal, whatever their capacity */

@@ -143,6 +143,27 @@ pub enum LogLevel {
 }
 
 impl Args {
+    /// How long usher lets a task wait for others, however little it weighs, in microseconds: half of what the kernel ejects for.
+    pub fn patience_us(&self) -> u64 {
+        u64::from(self.timeout_ms) * 1000 / 2
+    }
+
+    /// What two options mean together.
+    ///
+    /// # Errors
+    /// What is wrong, and what would do.
+    pub fn check(&self) -> Result<(), String> {
+        let most = self.patience_us() / usher_core::PATIENCE_SLICES;
+        if self.slice_us <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "--slice-us {}: at most {most} with --timeout-ms {}, or some tasks would wait until the kernel ejects usher; shorten the one \
+             or lengthen the other",
+            self.slice_us, self.timeout_ms
+        ))
+    }
+
     /// The level for the logger.
     pub fn level(&self) -> log::LevelFilter {
         match self.log_level {
@@ -185,6 +206,20 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(args[1]) && text.contains(says), "{text}");
             assert_eq!(error.exit_code(), 2);
+        }
+    }
+
+    // Goal: a slice in which the kernel would lose its patience is refused, with what would do. Method: both options together.
+    #[test]
+    fn slices_are_far_below_the_timeout() {
+        let check = |slice, timeout| {
+            let args = ["scx_usher", "--slice-us", slice, "--timeout-ms", timeout];
+            Args::try_parse_from(args).expect("each by itself").check()
+        };
+        assert!(check("78125", "10000").is_ok() && check("7812", "1000").is_ok());
+        let error = check("100000", "10000").unwrap_err();
+        for says in ["--slice-us 100000", "at most 78125", "--timeout-ms 10000"] {
+            assert!(error.contains(says), "{error}");
         }
     }
 

@@ -102,6 +102,7 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         Some(path) => Rules::read(path).map_err(|error| Failure::Usage(error.to_string()))?,
         None => Rules::default(),
     };
+    args.check().map_err(Failure::Usage)?;
     if args.record.is_some() && args.idle != Idle::Usher {
         let what = "--record: with --idle builtin the kernel decides, and nothing is recorded: leave one of the two out";
         return Err(Failure::Usage(what.into()).into());

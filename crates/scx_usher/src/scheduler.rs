@@ -63,6 +63,7 @@ impl Machine {
             settings: Settings {
                 granularity: args.granularity,
                 slice_ns: args.slice_us * 1000,
+                patience_ns: args.patience_us() * 1000,
                 cpupri: !args.no_preempt,
                 capacity: !args.no_capacity,
                 tier_order: args.tiers,

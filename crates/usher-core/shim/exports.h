@@ -74,9 +74,9 @@ bool USHER_EXPORT(work_in_reach)(struct usher *u)
 	return usher_work_in_reach(u);
 }
 
-bool USHER_EXPORT(pinned_turn)(struct usher *u, u32 cid)
+bool USHER_EXPORT(pinned_first)(struct usher *u, u32 cid, u64 own, u64 shared)
 {
-	return usher_pinned_turn(u, cid);
+	return usher_pinned_first(u, cid, own, shared);
 }
 
 u64 USHER_EXPORT(vtime_at)(struct usher *u, u64 v, u32 llc)
@@ -87,6 +87,16 @@ u64 USHER_EXPORT(vtime_at)(struct usher *u, u64 v, u32 llc)
 u64 USHER_EXPORT(vtime_enter)(struct usher *u, u64 v, u32 llc)
 {
 	return usher_vtime_enter(u, v, llc);
+}
+
+bool USHER_EXPORT(clock_behind)(struct usher *u, u64 v, u32 llc, u64 now_ns)
+{
+	return usher_clock_behind(u, v, llc, now_ns);
+}
+
+void USHER_EXPORT(clock_advance)(struct usher *u, u64 v, u32 llc, u64 first, u64 now_ns)
+{
+	usher_clock_advance(u, v, llc, first, now_ns);
 }
 
 u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 llc, u64 ran_ns, u32 weight)

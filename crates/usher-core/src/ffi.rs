@@ -24,6 +24,7 @@ pub(crate) struct Spec {
     pub nr_cpu_ids: u32,
     pub granularity: u32,
     pub slice_ns: u64,
+    pub patience_ns: u64,
     pub core_probes: u32,
     pub cpupri: u32,
     pub no_capacity: u32,
@@ -227,7 +228,7 @@ environments! {
     queue_taken = usher_native_queue_taken | usher_traced_queue_taken: (*mut Usher, u32, u32);
     walk_next = usher_native_walk_next | usher_traced_walk_next: (*mut Usher, *mut Walk) -> i32;
     work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach: (*mut Usher) -> bool;
-    pinned_turn = usher_native_pinned_turn | usher_traced_pinned_turn: (*mut Usher, u32) -> bool;
+    pinned_first = usher_native_pinned_first | usher_traced_pinned_first: (*mut Usher, u32, u64, u64) -> bool;
     vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
     vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:
         (*mut Usher, u64, u32) -> u64;
@@ -238,6 +239,8 @@ environments! {
     vtime_after = usher_native_vtime_after | usher_traced_vtime_after:
         (*mut Usher, u64, u32) -> u64;
     vtime_slept = usher_native_vtime_slept | usher_traced_vtime_slept: (*mut Usher, u64, u32);
+    clock_behind = usher_native_clock_behind | usher_traced_clock_behind: (*mut Usher, u64, u32, u64) -> bool;
+    clock_advance = usher_native_clock_advance | usher_traced_clock_advance: (*mut Usher, u64, u32, u64, u64);
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:

@@ -358,11 +358,13 @@ impl Core {
         u32::try_from(llc).ok().map(Llc)
     }
 
-    /// Whether `cid` looks into its own queue of pinned tasks before the LLC's, this time.
-    pub fn pinned_turn(&mut self, cid: Cid) -> bool {
+    /// Whether `cid` takes from its own queue of pinned tasks first, whose first waits at `own`, and not from the LLC's, where the first that
+    /// may run there waits at `shared` (`None`: nobody seen).
+    pub fn pinned_first(&mut self, cid: Cid, own: Vtime, shared: Option<Vtime>) -> bool {
         let cid = self.cid(cid);
+        let shared = shared.unwrap_or_default();
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.pinned_turn)(self.u, cid) }
+        unsafe { (self.api.pinned_first)(self.u, cid, own.0, shared.0) }
     }
 
     /// A virtual time carried over to the clock of `llc`.
@@ -403,6 +405,22 @@ impl Core {
         let llc = self.llc(llc);
         // SAFETY: as in idle_enter().
         unsafe { (self.api.vtime_slept)(self.u, v.0, llc) }
+    }
+
+    /// Whether the clock of `llc` is to go on, where a task that began at `v` stops now, or goes on: [`Core::clock_advance`].
+    pub fn clock_behind(&mut self, v: Vtime, llc: Llc, now_ns: u64) -> bool {
+        let llc = self.llc(llc);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.clock_behind)(self.u, v.0, llc, now_ns) }
+    }
+
+    /// The clock of `llc` goes on to where a task began, at `v`; if the first who waits there, which is charged from `first`, may not run where
+    /// the task does, not far beyond that.
+    pub fn clock_advance(&mut self, v: Vtime, llc: Llc, first: Option<Vtime>, now_ns: u64) {
+        let llc = self.llc(llc);
+        let first = first.unwrap_or_default();
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.clock_advance)(self.u, v.0, llc, first.0, now_ns) }
     }
 
     /// The virtual time of a task that began at `v` and ran `ran_ns` in `llc`. The default weight is 100.

@@ -13,6 +13,10 @@ pub const MAX_SMT: u32 = 8;
 pub const MAX_TIERS: u32 = 8;
 /// What a task runs before it queues again, unless told otherwise: 3 ms.
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
+/// How long the lightest task waits, if not told otherwise: half of the time after which the kernel ejects scx_usher, if not told otherwise.
+pub const DEFAULT_PATIENCE_NS: u64 = 5_000_000_000;
+/// So many slices at least are in [`Settings::patience_ns`].
+pub const PATIENCE_SLICES: u64 = 64;
 /// Shards of other LLCs looked into for a whole core before any idle thread will do.
 pub const DEFAULT_CORE_PROBES: u32 = 4;
 
@@ -49,6 +53,9 @@ pub struct Settings {
     pub granularity: Granularity,
     /// What a task of any weight runs before it queues again, in nanoseconds.
     pub slice_ns: u64,
+    /// So long, and a round of all who wait, a task waits at most, however little it weighs, in nanoseconds: a kernel ejects a scheduler
+    /// that lets somebody wait for too long.
+    pub patience_ns: u64,
     /// Shards of another LLC looked into for a whole core before any idle thread will do.
     pub core_probes: u32,
     /// With the CPU priority map: see [`crate::Level`]. Without, its calls panic and it takes no memory.
@@ -64,6 +71,7 @@ impl Default for Settings {
         Self {
             granularity: Granularity::Shard,
             slice_ns: DEFAULT_SLICE_NS,
+            patience_ns: DEFAULT_PATIENCE_NS,
             core_probes: DEFAULT_CORE_PROBES,
             cpupri: false,
             capacity: true,
@@ -152,6 +160,17 @@ pub enum BuildError {
         /// The slice asked for.
         slice_ns: u64,
     },
+    /// A patience in which too few slices end.
+    #[error(
+        "a patience of {patience_ns} ns: it must be {} slices of {slice_ns} ns or more",
+        PATIENCE_SLICES
+    )]
+    Patience {
+        /// The patience asked for.
+        patience_ns: u64,
+        /// The slice asked for.
+        slice_ns: u64,
+    },
     /// Memory handed in is too small or not on a line boundary.
     #[error(
         "the tables need {needed} bytes on a 64-byte boundary; given are {given} at {address:#x}"
@@ -228,6 +247,12 @@ impl Tables {
         if !(1_000..=1_000_000_000).contains(&settings.slice_ns) {
             let slice_ns = settings.slice_ns;
             return Err(BuildError::Slice { slice_ns });
+        }
+        if settings.patience_ns < PATIENCE_SLICES * settings.slice_ns {
+            return Err(BuildError::Patience {
+                patience_ns: settings.patience_ns,
+                slice_ns: settings.slice_ns,
+            });
         }
         Ok(())
     }
@@ -334,6 +359,7 @@ impl Tables {
             nr_cpu_ids: self.nr_cpu_numbers,
             granularity: settings.granularity as u32,
             slice_ns: settings.slice_ns,
+            patience_ns: settings.patience_ns,
             core_probes: settings.core_probes,
             cpupri: u32::from(settings.cpupri),
             no_capacity: u32::from(!settings.capacity),

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{CidSet, Core, Event, Query, Vtime, DEFAULT_SLICE_NS};
+use usher_core::{CidSet, Core, Event, Query, Vtime, DEFAULT_PATIENCE_NS, DEFAULT_SLICE_NS};
 use usher_topo::{shape, Cid, Llc, Topology};
 
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
@@ -29,6 +29,14 @@ fn lag(core: &Core, v: Vtime, llc: Llc) -> i64 {
 fn behind(core: &mut Core, ns: i64) -> Vtime {
     let v = core.vtime_at(Vtime::default(), Llc(0));
     Vtime(v.0.wrapping_sub(ns as u64) & !(STEP as u64 - 1))
+}
+
+/// A task that began at `v` stops at a time after it ran for so long, while the one that is charged from `first` waits.
+fn stops(core: &mut Core, v: Vtime, ran: (u64, u32), first: Option<Vtime>, now_ns: u64) -> Vtime {
+    if core.clock_behind(v, Llc(0), now_ns) {
+        core.clock_advance(v, Llc(0), first, now_ns);
+    }
+    core.vtime_charge(v, Llc(0), ran.0, ran.1)
 }
 
 fn near(a: i64, b: i64, tolerance: i64) -> bool {
@@ -89,8 +97,9 @@ fn newborns_come_a_slice_later_however_many_wait() {
 fn standing_is_kept_in_another_queue() {
     let mut core = core("1n2l4c1t");
     let mut v = core.vtime_enter(Vtime::default(), Llc(0));
-    for _ in 0..1000 {
-        v = core.vtime_charge(v, Llc(0), DEFAULT_SLICE_NS, 100);
+    for turn in 1..=1000 {
+        let now_ns = turn * DEFAULT_SLICE_NS;
+        v = stops(&mut core, v, (DEFAULT_SLICE_NS, 100), None, now_ns);
     }
     assert!(
         lag(&core, core.clock(Llc(0)), Llc(1)) > 900 * SLICE,
@@ -125,7 +134,9 @@ fn shares_follow_weights() {
             core.set_queued(Llc(0), queue.len() as u64);
             let (v, task) = first;
             got[task] += SLICE;
-            let v = core.vtime_charge(v, Llc(0), DEFAULT_SLICE_NS, weights[task] as u32);
+            let next = queue.iter().min().map(|(v, _)| *v);
+            let ran = (DEFAULT_SLICE_NS, weights[task] as u32);
+            let v = stops(&mut core, v, ran, next, (turn * SLICE) as u64);
             queue.push((core.vtime_enter(v, Llc(0)), task));
             if turn % 1000 != 0 {
                 continue;
@@ -141,6 +152,77 @@ fn shares_follow_weights() {
             }
         }
     }
+}
+
+/// Tasks of these weights that never sleep take turns on one CPU for two minutes, each up to three slices long: how long the last of them
+/// waits at most.
+fn longest_wait_ns(weights: &[u32]) -> u64 {
+    let mut core = core("1n1l1c1t");
+    let last = weights.len() - 1;
+    let mut queue: Vec<(Vtime, usize)> = (0..weights.len())
+        .map(|task| (core.vtime_enter(Vtime::default(), Llc(0)), task))
+        .collect();
+    let (mut now_ns, mut since_ns, mut longest_ns) = (0, 0, 0);
+    while now_ns < 120_000_000_000 {
+        let first = *queue.iter().min().expect("never empty");
+        queue.retain(|other| *other != first);
+        core.set_queued(Llc(0), queue.len() as u64);
+        let (v, task) = first;
+        if task == last {
+            longest_ns = longest_ns.max(now_ns - since_ns);
+        }
+        let ran_ns = DEFAULT_SLICE_NS * (1 + now_ns / 1000 % 3);
+        now_ns += ran_ns;
+        if task == last {
+            since_ns = now_ns;
+        }
+        let next = queue.iter().min().map(|(v, _)| *v);
+        let v = stops(&mut core, v, (ran_ns, weights[task]), next, now_ns);
+        queue.push((core.vtime_enter(v, Llc(0)), task));
+    }
+    longest_ns
+}
+
+/// A kernel ejects a scheduler that has a task wait for ten seconds. The heaviest weighs 8,846 times as much as the lightest, which by that alone
+/// would wait for half a minute, and beside a thousand others of its kind for a minute and a half.
+#[test]
+fn nobody_waits_for_longer_than_patience() {
+    let crowd = |n, weight| [vec![weight; n], vec![1]].concat();
+    for weights in [
+        vec![8846, 1],
+        vec![8846, 100, 1],
+        crowd(60, 100),
+        crowd(300, 100),
+        crowd(300, 8846),
+    ] {
+        let waits_ns = longest_wait_ns(&weights);
+        let round_ns = 2 * weights.len() as u64 * DEFAULT_SLICE_NS;
+        let range = DEFAULT_PATIENCE_NS / 4..DEFAULT_PATIENCE_NS + round_ns;
+        assert!(
+            range.contains(&waits_ns),
+            "{} x {}: {waits_ns} ns",
+            weights.len() - 1,
+            weights[0]
+        );
+    }
+}
+
+/// Who runs where nobody else may goes on, and the clock does not go on with it beyond a lead after the first who waits.
+#[test]
+fn the_clock_waits_for_who_waits() {
+    let mut core = core("1n1l4c1t");
+    let first = core.vtime_enter(Vtime::default(), Llc(0));
+    let mut alone = first;
+    for turn in 1..=100 {
+        let ran = (DEFAULT_SLICE_NS, 100);
+        alone = stops(&mut core, alone, ran, Some(first), turn * DEFAULT_SLICE_NS);
+    }
+    let beyond = -lag(&core, first, Llc(0));
+    assert!(near(beyond, 2 * SLICE, 2 * STEP), "{beyond}");
+    assert!(lag(&core, alone, Llc(0)) > 60 * SLICE, "it had 100");
+    // And nobody waits: the clock is where it is.
+    stops(&mut core, alone, (0, 100), None, 101 * DEFAULT_SLICE_NS);
+    assert!(near(lag(&core, alone, Llc(0)), 0, STEP));
 }
 
 /// Whether a task of a weight that began at the clock and ran some slices gives way to one so far behind the clock.

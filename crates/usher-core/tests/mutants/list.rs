@@ -1213,4 +1213,18 @@ pub const RULES: &[Mutant] = &[
         was: "||\n\t\t    !usher_pair_alone(u, self))",
         is: ")",
     },
+    Mutant {
+        name: "pinned-last",
+        breaks: "of who is bound to a CPU and who is not the first goes first",
+        file: "queue.c",
+        was: "return (s64)(own - shared) < 0;",
+        is: "return (s64)(own - shared) > 0;",
+    },
+    Mutant {
+        name: "pinned-always",
+        breaks: "who comes at the same time goes by turns",
+        file: "queue.c",
+        was: "\tme->pinned_last = !me->pinned_last;\n",
+        is: "\tme->pinned_last = 1;\n",
+    },
 ];

@@ -88,7 +88,7 @@ pub enum Op {
     Fill(u32),
     Retire(u32, u32),
     Walk(u32),
-    Turn(u32),
+    Turn(u32, u64, u64),
     CpuNode(u32),
     Pick {
         any: bool,
@@ -208,7 +208,11 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
         13 | 14 => Op::Fill(llc),
         15..=17 => Op::Retire(llc, cid),
         18 => Op::Walk(cid),
-        19 => Op::Turn(cid),
+        19 => Op::Turn(
+            cid,
+            u64::from(1 + random.below(3)),
+            u64::from(random.below(4)),
+        ),
         20 => Op::CpuNode(random.below(machine.tables.nr_cpu_numbers + 2)),
         21..=25 => Op::Pick {
             any: random.one_in(3),
@@ -532,10 +536,11 @@ impl<'a> Pair<'a> {
                 let work = !self.plain.announced.is_empty();
                 same("work_in_reach", self.core.work_in_reach(Cid(cid)), work)
             }
-            Op::Turn(cid) => same(
-                "pinned_turn",
-                self.core.pinned_turn(Cid(cid)),
-                self.plain.pinned_turn(cid),
+            Op::Turn(cid, own, shared) => same(
+                "pinned_first",
+                self.core
+                    .pinned_first(Cid(cid), Vtime(own), Some(Vtime(shared))),
+                self.plain.pinned_first(cid, own, shared),
             ),
             _ => self.step_node(op),
         }

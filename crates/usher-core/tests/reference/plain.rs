@@ -145,7 +145,11 @@ impl<'a> Plain<'a> {
         }
     }
 
-    pub fn pinned_turn(&mut self, cid: u32) -> bool {
+    /// 0: nobody.
+    pub fn pinned_first(&mut self, cid: u32, own: u64, shared: u64) -> bool {
+        if shared > 0 && own != shared {
+            return own < shared;
+        }
         if self.turned.remove(&cid) {
             return false;
         }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use usher_core::{
     AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Reason,
-    Request, Settings,
+    Request, Settings, DEFAULT_PATIENCE_NS, PATIENCE_SLICES,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -66,6 +66,9 @@ const QUEUE_NS: Nanos = 60;
 const STORAGE_NS: Nanos = 10;
 /// A CPU that was told to look does so within an interrupt, and the deepest idle state's exit beyond that.
 const IDLE_BOUND_NS: Nanos = 5_000_000;
+/// So many who wait in an LLC's queue a CPU looks at for one that may run there, while others wait in its own: as `first_here()` in
+/// `bpf/hand.bpf.h`.
+const SEEN: usize = 8;
 
 /// Tasks ordered by virtual time, first come first served among equals.
 type Tasks = BTreeMap<(Vtime, u64), TaskId>;
@@ -252,14 +255,16 @@ impl Usher {
         let granularity = granularity.parse().expect("one of the names given");
         let orders = [TierOrder::StrongestFirst, TierOrder::WeakestFirst].map(|o| o.as_str());
         let order = params.choice("tiers", Settings::default().tier_order.as_str(), &orders)?;
+        let slice_ns = params
+            .duration("slice", Settings::default().slice_ns)?
+            .max(1000);
         let settings = Settings {
             granularity,
             capacity: name != "usher-no-capacity",
             cpupri: params.bool("preempt", true)?,
             tier_order: order.parse().expect("one of the names given"),
-            slice_ns: params
-                .duration("slice", Settings::default().slice_ns)?
-                .max(1000),
+            slice_ns,
+            patience_ns: DEFAULT_PATIENCE_NS.max(slice_ns.saturating_mul(PATIENCE_SLICES)),
             ..Settings::default()
         };
         let follows = params.bool("follow", true)?;
@@ -537,7 +542,7 @@ impl Usher {
     /// Takes from a CPU's own queue and those that the core names, in the order of the module's rule 3.
     fn find_work(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        let own_first = self.call(host, 0, |core| core.pinned_turn(cid));
+        let own_first = self.own_first(host, cpu);
         if own_first {
             if let Some(task) = self.take_own(host, cpu) {
                 return Some(task);
@@ -573,27 +578,75 @@ impl Usher {
     ) -> Option<TaskId> {
         let (cid, own) = (self.cid(cpu), self.at[cpu.index()].llc);
         let longer = self.call(host, 0, |core| core.balance(cid));
-        let pinned = !self.at[cpu.index()].own.is_empty();
-        if pinned && self.call(host, 0, |core| core.pinned_turn(cid)) {
+        let own_due = self.goes_before(host, cpu, prev, yields, true);
+        if own_due && self.own_first(host, cpu) {
             return self.take_own(host, cpu);
         }
         if let Some(task) = longer.and_then(|llc| self.take_llc(host, llc, cpu)) {
             return Some(task);
         }
-        let first = self.llc[own.index()].tasks.first_key_value();
-        if let Some((&(first, _), _)) = first {
-            let (vtime, weight) = (self.tasks[prev.index()].vtime, scx_weight(host, prev));
-            // The kernel does not tell who yields from who is made to end its slice.
-            let yields = yields || !self.had_slice(host, prev, cpu);
-            let due = |core: &mut Core| core.vtime_due(vtime, first, own, weight, yields);
-            let due = self.call(host, 0, due);
-            if due {
-                if let Some(task) = self.take_llc(host, own, cpu) {
-                    return Some(task);
-                }
+        if self.goes_before(host, cpu, prev, yields, false) {
+            if let Some(task) = self.take_llc(host, own, cpu) {
+                return Some(task);
             }
         }
-        self.take_own(host, cpu)
+        match own_due {
+            true => self.take_own(host, cpu),
+            false => None,
+        }
+    }
+
+    /// Whether the first of a CPU's own queue, or that of its LLC's, goes before `prev`, whose slice has ended there, or which yields.
+    fn goes_before(
+        &mut self,
+        host: &mut Host,
+        cpu: Cpu,
+        prev: TaskId,
+        yields: bool,
+        own: bool,
+    ) -> bool {
+        let at = &self.at[cpu.index()];
+        let llc = at.llc;
+        let queue = if own {
+            &at.own
+        } else {
+            &self.llc[llc.index()].tasks
+        };
+        let Some((&(first, _), _)) = queue.first_key_value() else {
+            return false;
+        };
+        let (vtime, weight) = (self.tasks[prev.index()].vtime, scx_weight(host, prev));
+        // The kernel does not tell who yields from who is made to end its slice.
+        let yields = yields || !self.had_slice(host, prev, cpu);
+        self.call(host, 0, |core| {
+            core.vtime_due(vtime, first, llc, weight, yields)
+        })
+    }
+
+    /// Whether somebody waits in a CPU's own queue, and comes before who may run there and waits in its LLC's.
+    fn own_first(&mut self, host: &mut Host, cpu: Cpu) -> bool {
+        let at = &self.at[cpu.index()];
+        let Some((&(own, _), _)) = at.own.first_key_value() else {
+            return false;
+        };
+        let cid = at.cid;
+        let waiting = self.llc[at.llc.index()].tasks.iter().take(SEEN);
+        let shared = waiting
+            .filter(|(_, task)| host.task(**task).may_run_on(cpu))
+            .map(|(&(vtime, _), _)| vtime)
+            .next();
+        self.call(host, 0, |core| core.pinned_first(cid, own, shared))
+    }
+
+    /// The clock of a CPU's LLC goes on where a task stops that began at `vtime`.
+    fn clock_goes_on(&mut self, host: &mut Host, cpu: Cpu, vtime: Vtime) {
+        let (now, llc) = (host.now(), self.at[cpu.index()].llc);
+        if self.call(host, 0, |core| core.clock_behind(vtime, llc, now)) {
+            let first = self.llc[llc.index()].tasks.values().next().copied();
+            let elsewhere = first.filter(|&task| !host.task(task).may_run_on(cpu));
+            let first = elsewhere.map(|task| self.due(task));
+            self.call(host, 0, |core| core.clock_advance(vtime, llc, first, now));
+        }
     }
 
     fn take_own(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId> {
@@ -900,6 +953,7 @@ impl Policy for Usher {
         let llc = self.at[cpu.index()].llc;
         let ran = host.runtime(task) - self.tasks[task.index()].charged;
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
+        self.clock_goes_on(host, cpu, vtime);
         let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, llc, ran, weight));
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;

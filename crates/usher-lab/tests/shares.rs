@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A guest's tasks of very different weight: what each gets, and that the least of them does not wait until the kernel ejects usher.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::built;
+use usher_lab::lab::{self, Request};
+use usher_lab::scheduler::Scheduler;
+
+/// Runs `TASKS` (name, nice value, CPUs) for some seconds, then says how many ticks of CPU time each has had, by name.
+const SCRIPT: &str = "
+pids=
+begin() { taskset -c $3 sh -c 'while :; do :; done' & renice -n $2 -p $!; pids=\"$pids $1:$!\"; }
+TASKS
+sleep SECONDS
+for task in $pids; do
+	set -- $(cat /proc/${task#*:}/stat)
+	echo had ${task%:*} $((${14} + ${15}))
+done
+kill $(echo $pids | sed 's/[a-z]*://g')";
+
+/// The shares of CPU time that tasks had under usher, in thousandths. Panics if usher does not stay.
+fn shares(kernel: &str, shape: &str, tasks: &str, seconds: u32) -> BTreeMap<String, u64> {
+    let scheduler: Scheduler = built("scx_usher")
+        .to_string_lossy()
+        .parse()
+        .expect("a program");
+    let script = SCRIPT
+        .replace("TASKS", tasks)
+        .replace("SECONDS", &seconds.to_string());
+    let request = Request {
+        icount_seed: Some(1),
+        ..Request::new(
+            shape.parse().expect("a legal shape"),
+            kernel,
+            vec!["sh".into(), "-c".into(), script],
+            300,
+        )
+    };
+    let log = |line: &str| eprintln!("{line}");
+    let outcome =
+        lab::run(&request, &scheduler, &log, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let step = &outcome.steps[0];
+    let said = String::from_utf8_lossy(&step.stdout);
+    if let Some(ejected) = &step.report.ejected {
+        panic!("ejected: {ejected}: {said}\n{}", step.report.scheduler_log);
+    }
+    let had: BTreeMap<String, u64> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("had ")?.split_once(' '))
+        .map(|(name, ticks)| (name.into(), ticks.parse().expect("a number")))
+        .collect();
+    let all: u64 = had.values().sum();
+    assert!(all > 0, "{said}\n{}", step.report.scheduler_log);
+    had.into_iter()
+        .map(|(name, ticks)| (name, ticks * 1000 / all))
+        .collect()
+}
+
+// Goal: tasks that are bound to one CPU share it by their weight. Method: two of nice 0 and nice 19; in turns by slice each would get
+// half. Catches: own queues that are served without a look at whose turn it is.
+#[test]
+fn who_is_bound_gets_its_share() {
+    let tasks = "begin most 0 1\nbegin least 19 1";
+    for kernel in ["6.18", "7.0"] {
+        let shares = shares(kernel, "1n1l2c1t", tasks, 8);
+        let least = shares["least"];
+        eprintln!("{shares:?}");
+        assert!((1..60).contains(&least), "{kernel}: {shares:?}");
+    }
+}
+
+// Goal: who weighs least gets to run before the kernel's ten seconds are over. Method: one of nice 19 beside one of nice -20 for
+// each of two CPUs, for 24 s. Catches: a clock that goes with the weight of who runs.
+#[test]
+fn who_weighs_least_runs_before_the_kernel_ejects() {
+    let tasks = "begin heavy -20 0,1\nbegin heavier -20 0,1\nbegin least 19 0,1";
+    let shares = shares("6.18", "1n1l2c1t", tasks, 24);
+    eprintln!("{shares:?}");
+    assert!(shares["least"] < 30, "{shares:?}");
+}
