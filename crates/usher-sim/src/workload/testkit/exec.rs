@@ -50,7 +50,7 @@ impl Rig {
 
     fn act(&mut self, id: TaskId, action: Action) {
         match action {
-            Action::Compute(ns) => {
+            Action::Compute(ns) | Action::Spin(ns) => {
                 self.seen[id.index()].compute += ns;
                 self.seen[id.index()].computes += 1;
                 self.schedule(self.now + ns, Event::Run(id));
