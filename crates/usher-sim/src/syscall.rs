@@ -54,12 +54,12 @@ impl Simulation {
             } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.read_ns);
-                host.read(cpu, me, channel, bytes, exact);
+                host.read(me, channel, bytes, exact, false);
             }
             Action::Write { channel, bytes } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.write_ns);
-                host.write(cpu, me, channel, bytes);
+                host.write(cpu, me, channel, bytes, false);
             }
             Action::Poll(channels) => {
                 host.enter(0);
@@ -109,11 +109,11 @@ impl Simulation {
                 exact,
             } => {
                 host.charge(locks);
-                host.read(cpu, me, channel, bytes, exact);
+                host.read(me, channel, bytes, exact, true);
             }
             Action::Write { channel, bytes } => {
                 host.charge(locks);
-                host.write(cpu, me, channel, bytes);
+                host.write(cpu, me, channel, bytes, true);
             }
             Action::Poll(channels) => host.poll(me, channels),
             lock => self.act(cpu, me, lock),

@@ -27,12 +27,11 @@ const SMALL: ChannelSpec = ChannelSpec {
     capacity: 100,
     overhead: 0,
     writers_wake_permille: 500,
-    writers_wake_all: true,
     sync: false,
     write_ns: 0,
     read_ns: 0,
     unix: false,
-    exclusive: false,
+    pipe: false,
 };
 
 // Goal: a futex blocks only on the expected value, is woken, and times out.
