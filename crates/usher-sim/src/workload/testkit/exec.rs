@@ -397,7 +397,8 @@ impl Rig {
             };
             self.tasks[parent.index()].zombies.push_back(id);
             if waits {
-                self.wake_all(id, Some(parent), By::Child, false);
+                let sync = !self.seen[id.index()].thread;
+                self.wake_all(id, Some(parent), By::Child, sync);
             }
         }
     }
