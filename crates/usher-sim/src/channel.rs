@@ -5,27 +5,17 @@
 //! (`ChannelSpec::unix`) three more go to and fro with a message: its header, the message itself, and the sender's count of
 //! memory in use, which the writer raises and the reader lowers (`sk_wmem_alloc`). What TCP goes through is in its protocol's cost.
 //!
-//! A pipe has a mutex, which is held while the data is copied (`pipe_read` and `pipe_write` in fs/pipe.c of
-//! 5.5 and later). Under it come the descriptor of a page and the message itself, whose lines lie with who
-//! held the mutex before; and the pipe's indices, which are changed where a page begins or has been read
-//! out, as it is whenever the reader keeps up. So where the ends of a pipe are far from each other, and 20
-//! writers to one reader always are, it is the mutex that limits how much goes through.
+//! Pipes have rules of their own, which are in `pipe.rs`.
 
 use std::sync::Arc;
 
 use crate::coherence::Access;
-use crate::ids::{Cpu, LineId, Nanos, TaskId};
+use crate::ids::{Cpu, LineId, TaskId};
 use crate::machine::Distance;
 use crate::policy::Host;
 use crate::program::{Action, Outcome};
 use crate::task::{Todo, WaitsFor};
 use crate::world::{Channel, ChannelState};
-
-/// Transfers that a mutex costs its next holder beyond the one by which a free mutex is taken, if it was
-/// waited for: the store that lets go of it has to fetch the line from those who look at it, the first who
-/// waits looks at it again, and, having it, lets the next one come to the head of the queue
-/// (kernel/locking/mutex.c and osq_lock.c; waiters spin while the holder runs).
-const HANDED_ON: Nanos = 3;
 
 /// A message's lines that are waited for; what follows is fetched ahead.
 const FIRST_LINES: usize = 2;
@@ -34,20 +24,30 @@ const FIRST_LINES: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageLines {
     /// A pipe's indices, or how much memory a socket's messages take.
-    count: LineId,
+    pub count: LineId,
     /// Of a page, or the header of a socket's message.
     descriptor: LineId,
     data: [LineId; FIRST_LINES],
 }
 
 impl Host {
-    fn channel(&mut self, channel: Channel) -> &mut ChannelState {
+    pub(crate) fn channel(&mut self, channel: Channel) -> &mut ChannelState {
         &mut self.world.channels[channel.index()]
     }
 
     /// Goes on with a read that has entered the kernel, at its beginning or after a sleep.
-    pub(crate) fn read(&mut self, cpu: Cpu, me: TaskId, channel: Channel, bytes: u64, exact: bool) {
-        let held = self.take(channel);
+    pub(crate) fn read(
+        &mut self,
+        me: TaskId,
+        channel: Channel,
+        bytes: u64,
+        exact: bool,
+        slept: bool,
+    ) {
+        if self.channel(channel).spec.pipe {
+            return self.read_pipe(me, channel, bytes, exact, slept);
+        }
+        self.touch(|world| &mut world.channels[channel.index()].line);
         let state = self.channel(channel);
         let (taken, from) = (state.bytes.min(bytes), state.last_writer);
         if taken > 0 {
@@ -55,12 +55,8 @@ impl Host {
             state.used = (u128::from(state.used) * u128::from(state.bytes - taken)
                 / u128::from(state.bytes)) as u64;
             state.bytes -= taken;
-            let emptied = state.bytes == 0;
-            self.pass_message(channel, Access::Read, taken, emptied);
-            self.copy(cpu, taken, from);
-        }
-        self.let_go(channel, held);
-        if taken > 0 {
+            self.pass_message(channel, Access::Read, taken, false);
+            self.copy(taken, from);
             self.wake_writers(me, channel);
         }
         let task = self.task_mut(me);
@@ -85,8 +81,18 @@ impl Host {
     }
 
     /// Goes on with a write that has entered the kernel, at its beginning or after a sleep.
-    pub(crate) fn write(&mut self, cpu: Cpu, me: TaskId, channel: Channel, bytes: u64) {
-        let held = self.take(channel);
+    pub(crate) fn write(
+        &mut self,
+        cpu: Cpu,
+        me: TaskId,
+        channel: Channel,
+        bytes: u64,
+        slept: bool,
+    ) {
+        if self.channel(channel).spec.pipe {
+            return self.write_pipe(cpu, me, channel, bytes, slept);
+        }
+        self.touch(|world| &mut world.channels[channel.index()].line);
         let state = self.channel(channel);
         let overhead = state.spec.overhead;
         let room = state.spec.capacity.saturating_sub(state.used);
@@ -96,17 +102,12 @@ impl Host {
         } else {
             bytes.min(room.saturating_sub(overhead))
         };
-        let goes = piece > 0 || bytes == 0;
-        if goes {
-            let was_empty = state.bytes == 0;
+        if piece > 0 || bytes == 0 {
             state.bytes += piece;
             state.used += piece + overhead;
             state.last_writer = Some(cpu);
-            self.pass_message(channel, Access::Write, piece, was_empty);
-            self.copy(cpu, piece, None);
-        }
-        self.let_go(channel, held);
-        if goes {
+            self.pass_message(channel, Access::Write, piece, false);
+            self.copy(piece, None);
             self.wake_reader(me, channel);
             self.wake_pollers(me, channel);
         }
@@ -119,52 +120,25 @@ impl Host {
                 .writers
                 .push(&mut self.tasks, me);
             self.block(me, WaitsFor::Write(channel), Todo::Resume(rest));
-            return;
-        }
-        let state = self.channel(channel);
-        let more_room = state.used + state.spec.overhead < state.spec.capacity;
-        if more_room && !state.spec.writers_wake_all {
-            self.wake_writers(me, channel);
         }
     }
 
-    /// Takes a socket's line, or a pipe's mutex, which is held from the time that is returned.
-    fn take(&mut self, channel: Channel) -> Option<Nanos> {
-        let state = self.channel(channel);
-        let (exclusive, mutex) = (state.spec.exclusive, state.line);
-        let free_at = mutex.map_or(0, |mutex| self.lines.free_at(mutex));
-        let waited = free_at > self.now();
-        self.touch(|world| &mut world.channels[channel.index()].line);
-        if !exclusive {
-            return None;
-        }
-        if waited {
-            self.charged += HANDED_ON * (self.now() - free_at);
-        }
-        Some(self.now())
-    }
-
-    fn let_go(&mut self, channel: Channel, held: Option<Nanos>) {
-        if let (Some(since), Some(mutex)) = (held, self.channel(channel).line) {
-            self.unlock(mutex, since);
-        }
-    }
-
-    /// Goes through the lines of a message; `edge`: a page of a pipe begins or ends with it.
-    fn pass_message(&mut self, channel: Channel, access: Access, bytes: u64, edge: bool) {
-        let state = &mut self.world.channels[channel.index()];
-        let counting = match (state.spec.unix, state.spec.exclusive, edge) {
+    /// Goes through the lines of a message; `edge`: with it a pipe's slot is taken or freed.
+    pub(crate) fn pass_message(
+        &mut self,
+        channel: Channel,
+        access: Access,
+        bytes: u64,
+        edge: bool,
+    ) {
+        let spec = &self.channel(channel).spec;
+        let counting = match (spec.unix, spec.pipe, edge) {
             (true, ..) => Access::Rmw,
             (false, true, true) => Access::Write,
             (false, true, false) => Access::Read,
             (false, false, _) => return,
         };
-        let (lines, class) = (&mut self.lines, self.object_class);
-        let message = *state.message.get_or_insert_with(|| MessageLines {
-            count: lines.add(class, None),
-            descriptor: lines.add(class, None),
-            data: std::array::from_fn(|_| lines.add(class, None)),
-        });
+        let message = self.message_lines(channel);
         self.access(message.count, counting);
         self.access(message.descriptor, Access::Write);
         let lines = bytes.div_ceil(64).min(FIRST_LINES as u64) as usize;
@@ -173,9 +147,20 @@ impl Host {
         }
     }
 
+    /// The lines of a message, which are made on first use.
+    pub(crate) fn message_lines(&mut self, channel: Channel) -> MessageLines {
+        let (lines, class) = (&mut self.lines, self.object_class);
+        let message = &mut self.world.channels[channel.index()].message;
+        *message.get_or_insert_with(|| MessageLines {
+            count: lines.add(class, None),
+            descriptor: lines.add(class, None),
+            data: std::array::from_fn(|_| lines.add(class, None)),
+        })
+    }
+
     /// Charges copying data that the caches of another CPU hold.
-    fn copy(&mut self, cpu: Cpu, bytes: u64, from: Option<Cpu>) {
-        let n = &self.machine.costs().n;
+    pub(crate) fn copy(&mut self, bytes: u64, from: Option<Cpu>) {
+        let (n, cpu) = (&self.machine.costs().n, self.actor);
         let distance = from.map_or(Distance::Same, |from| self.machine.distance(cpu, from));
         let per_kib = match distance {
             Distance::Same | Distance::Core | Distance::Llc => n.copy_llc_ns_per_kib,
@@ -185,7 +170,7 @@ impl Host {
         self.charge(bytes * per_kib / 1024);
     }
 
-    fn wake_reader(&mut self, me: TaskId, channel: Channel) {
+    pub(crate) fn wake_reader(&mut self, me: TaskId, channel: Channel) {
         let state = &mut self.world.channels[channel.index()];
         let sync = state.spec.sync;
         if let Some(who) = state.readers.pop(&mut self.tasks) {
@@ -193,7 +178,7 @@ impl Host {
         }
     }
 
-    fn wake_pollers(&mut self, me: TaskId, channel: Channel) {
+    pub(crate) fn wake_pollers(&mut self, me: TaskId, channel: Channel) {
         let sync = self.channel(channel).spec.sync;
         while let Some(&who) = self.channel(channel).pollers.first() {
             self.unqueue_waiter(who);
@@ -212,9 +197,6 @@ impl Host {
         let channel = channel.index();
         while let Some(who) = self.world.channels[channel].writers.pop(&mut self.tasks) {
             self.will_wake(me, who, spec.sync);
-            if !spec.writers_wake_all {
-                break;
-            }
         }
     }
 

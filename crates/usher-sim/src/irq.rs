@@ -11,7 +11,7 @@ use crate::ids::{Cpu, Id, Nanos, TaskId};
 use crate::policy::{EnqueueWhy, StopWhy};
 use crate::program::Outcome;
 use crate::state::{Phase, TimerEntry, TimerKind, NEVER};
-use crate::task::WaitsFor;
+use crate::task::{Todo, WaitsFor};
 use crate::Simulation;
 
 impl Simulation {
@@ -50,7 +50,13 @@ impl Simulation {
         }
         let (now, charged) = (self.host.now, self.host.charged);
         let c = &mut self.host.cpus[cpu.index()];
-        c.until += charged - before;
+        let task = c.curr.map(|curr| &self.host.tasks[curr.index()]);
+        if c.phase == Phase::User && task.is_some_and(|t| matches!(t.todo, Todo::Spin(_))) {
+            // The clock goes on meanwhile.
+            c.until = c.until.max(now + charged);
+        } else {
+            c.until += charged - before;
+        }
         if c.phase == Phase::User {
             c.since = now + charged;
             c.irq_ns += charged - before;

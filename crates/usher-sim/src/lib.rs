@@ -43,6 +43,7 @@ pub mod metrics;
 mod mutex;
 mod objects;
 pub mod params;
+mod pipe;
 pub mod policy;
 pub mod prefetch;
 pub mod program;

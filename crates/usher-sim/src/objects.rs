@@ -167,7 +167,8 @@ impl Host {
             }
         }
         p.outcome = Outcome::Child(me);
-        self.will_wake(me, parent, false);
+        // __wake_up_parent() is synchronous. Who joins a thread waits on a futex.
+        self.will_wake(me, parent, !is_thread);
     }
 
     // ---- leaving a queue early ----

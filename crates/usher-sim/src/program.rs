@@ -58,13 +58,16 @@ impl<F: FnMut(&mut TaskCtx<'_>) -> Action + Send> Program for F {
     }
 }
 
-/// One thing a task does. Every action except `Compute` enters the kernel and is charged the cost of its
+/// One thing a task does. Every action except `Compute` and `Spin` enters the kernel and is charged the cost of its
 /// system call (cost file, section `syscalls`); waking, forking and switching cost extra on top, as the
 /// policy and the cost file say. Durations are nanoseconds.
 #[derive(Debug)]
 pub enum Action {
     /// Work that takes this long on the strongest core type, alone on its core, with a warm cache.
     Compute(Nanos),
+    /// Looks at the clock until so much time has gone by since it began, whether or not the task ran: it ends then, or as
+    /// soon as the task runs again. No work: neither the core's speed nor cold caches prolong it.
+    Spin(Nanos),
     /// `clock_nanosleep` relative: wakes after this time plus timer slack ([`TaskSpec::class`]: none for
     /// real-time tasks).
     Sleep(Nanos),

@@ -131,7 +131,7 @@ impl Simulation {
 
     // ---- computing ----
 
-    /// Books the work done since `since`.
+    /// Books the work done since `since`. A spin has none: nothing is left of it, so nothing is booked.
     #[inline]
     pub(crate) fn settle_work(&mut self, cpu: Cpu) {
         let now = self.host.now;
@@ -164,9 +164,14 @@ impl Simulation {
         }
     }
 
-    /// Sets the speed of a CPU that computes, and when it is done.
+    /// Sets the speed of a CPU that computes, and when it is done. A spin has no speed, only an end.
     fn set_rate(&mut self, cpu: Cpu) {
         let curr = self.host.cpus[cpu.index()].curr.expect("a task computes");
+        if let Todo::Spin(end) = self.host.tasks[curr.index()].todo {
+            let c = &mut self.host.cpus[cpu.index()];
+            c.until = end.max(c.since).max(self.host.now);
+            return;
+        }
         let rate = self.rate_of(cpu, curr);
         let work = self.host.tasks[curr.index()].work_left;
         let c = &mut self.host.cpus[cpu.index()];
@@ -196,12 +201,13 @@ impl Simulation {
         ((speed * 1000 / (1000 + slower)) as u32).max(1)
     }
 
-    /// Goes on with a `Compute`. Part of what the caches lack is fetched along with it.
+    /// Goes on with a `Compute` or a `Spin`. Part of what the caches lack is fetched along with the former; who only looks at
+    /// the clock needs none of it.
     pub(crate) fn start_user(&mut self, cpu: Cpu, task: TaskId) {
         let now = self.host.now;
         let slowdown = self.host.machine.costs().n.refill_slowdown_permille;
         let t = &mut self.host.tasks[task.index()];
-        if t.refill_ns > 0 {
+        if t.refill_ns > 0 && matches!(t.todo, Todo::Compute) {
             let pay = t
                 .refill_ns
                 .min((t.work_left >> WORK_SHIFT) * slowdown / 1000);
@@ -261,11 +267,11 @@ impl Simulation {
                 self.after_action(cpu, curr);
             }
             Todo::Next if !resched => self.next_action(cpu, curr),
-            Todo::Compute if !resched => {
-                task.todo = Todo::Compute;
+            todo @ (Todo::Compute | Todo::Spin(_)) if !resched => {
+                task.todo = todo;
                 self.start_user(cpu, curr);
             }
-            todo @ (Todo::Next | Todo::Compute) => {
+            todo @ (Todo::Next | Todo::Compute | Todo::Spin(_)) => {
                 task.todo = todo;
                 self.schedule(cpu, StopWhy::Preempted, cpu);
             }
@@ -288,7 +294,11 @@ impl Simulation {
                 return;
             }
         }
-        if self.host.charged == 0 && matches!(self.host.tasks[curr.index()].todo, Todo::Compute) {
+        let user = matches!(
+            self.host.tasks[curr.index()].todo,
+            Todo::Compute | Todo::Spin(_)
+        );
+        if self.host.charged == 0 && user {
             self.standing_still = 0;
             self.start_user(cpu, curr);
         } else {

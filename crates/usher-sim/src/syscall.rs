@@ -18,7 +18,7 @@ use crate::task::{Left, Task, Todo, WaitsFor};
 use crate::world::{ChannelSpec, World};
 use crate::Simulation;
 
-/// Work of one `Compute` beyond this would overflow; some 19 hours.
+/// Work of one `Compute` beyond this would overflow; some 19 hours. No `Spin` is longer either.
 const WORK_MAX: Nanos = 1 << 46;
 
 impl Simulation {
@@ -28,6 +28,7 @@ impl Simulation {
         host.task_mut(me).todo = Todo::Next;
         match action {
             Action::Compute(ns) => self.compute(me, ns),
+            Action::Spin(ns) => self.spin(me, ns),
             Action::Sleep(ns) => host.sleep(cpu, me, ns),
             Action::SleepUntil(at) => match at.checked_sub(host.now).filter(|ns| *ns > 0) {
                 Some(ns) => host.sleep(cpu, me, ns),
@@ -53,12 +54,12 @@ impl Simulation {
             } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.read_ns);
-                host.read(cpu, me, channel, bytes, exact);
+                host.read(me, channel, bytes, exact, false);
             }
             Action::Write { channel, bytes } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.write_ns);
-                host.write(cpu, me, channel, bytes);
+                host.write(cpu, me, channel, bytes, false);
             }
             Action::Poll(channels) => {
                 host.enter(0);
@@ -108,11 +109,11 @@ impl Simulation {
                 exact,
             } => {
                 host.charge(locks);
-                host.read(cpu, me, channel, bytes, exact);
+                host.read(me, channel, bytes, exact, true);
             }
             Action::Write { channel, bytes } => {
                 host.charge(locks);
-                host.write(cpu, me, channel, bytes);
+                host.write(cpu, me, channel, bytes, true);
             }
             Action::Poll(channels) => host.poll(me, channels),
             lock => self.act(cpu, me, lock),
@@ -128,6 +129,14 @@ impl Simulation {
         task.work_left = ns << WORK_SHIFT;
         task.work_asked += task.work_left;
         task.todo = if ns == 0 { Todo::Next } else { Todo::Compute };
+    }
+
+    fn spin(&mut self, me: TaskId, ns: Nanos) {
+        if ns > WORK_MAX {
+            self.fail_workload(me, format!("spins for {ns} ns; the most is {WORK_MAX}"));
+            return;
+        }
+        self.host.task_mut(me).todo = Todo::Spin(self.host.now + ns);
     }
 
     fn fork(&mut self, me: TaskId, spec: TaskSpec) {

@@ -50,6 +50,8 @@ pub(crate) enum Todo {
     Next,
     /// Go on computing: this much work is left (see [`Task::work_left`]).
     Compute,
+    /// Go on looking at the clock until this time.
+    Spin(Nanos),
     /// Go on with an action that could not be completed at once.
     Resume(Action),
     /// Switch away: asleep from now on, unless woken in the meantime.

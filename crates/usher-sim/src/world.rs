@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::channel::MessageLines;
 use crate::ids::{ids, Cpu, LineId, Nanos, TaskId};
 use crate::metrics::WorkloadMetrics;
+use crate::pipe::Ring;
 use crate::waitlist::WaitList;
 
 ids! {
@@ -44,11 +45,9 @@ pub struct ChannelSpec {
     pub capacity: u64,
     /// Bookkeeping bytes that each write takes up besides its data (a socket's buffer header).
     pub overhead: u64,
-    /// Writers blocked on a full channel are woken when no more than this share of the capacity, in
-    /// thousandths, is taken.
+    /// Writers blocked on a full channel are woken, all of them, when no more than this share of the capacity,
+    /// in thousandths, is taken.
     pub writers_wake_permille: u32,
-    /// Whether all blocked writers are woken then (sockets), or one, which wakes the next (pipes).
-    pub writers_wake_all: bool,
     /// Wakeups through it are synchronous (`WF_SYNC`).
     pub sync: bool,
     /// Fixed cost of a write, as TCP's protocol processing, in ns, on top of the system call and the
@@ -58,37 +57,37 @@ pub struct ChannelSpec {
     pub read_ns: u64,
     /// A socket within the machine: each read and write costs `syscall.unix_ns` more, and goes through the lines of a message.
     pub unix: bool,
-    /// Reads and writes exclude each other, from taking a mutex to the end of the copy (pipes).
-    pub exclusive: bool,
+    /// A pipe: a ring of 16 pages behind a mutex. Who waits and who is woken follows from that (`pipe.rs`), not from `capacity`,
+    /// `overhead` and `writers_wake_*`.
+    pub pipe: bool,
 }
 
 impl ChannelSpec {
-    /// A pipe: 16 pages.
+    /// A pipe.
     pub const PIPE: ChannelSpec = ChannelSpec {
         capacity: 65_536,
         overhead: 0,
         writers_wake_permille: 999,
-        writers_wake_all: false,
         sync: true,
         write_ns: 0,
         read_ns: 0,
         unix: false,
-        exclusive: true,
+        pipe: true,
     };
 
-    /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a
-    /// small message takes its data plus a header of some 768 bytes; writers are woken when no more than a
+    /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a message of 100 bytes takes
+    /// 768, its `truesize`: the sk_buff (256), and an object of 512 in which the data, 128 with its alignment, lies before its
+    /// skb_shared_info (320). Others are rounded up to their objects, which is not modelled. Writers are woken when no more than a
     /// quarter of it is taken (`unix_writable` in net/unix/af_unix.c).
     pub const UNIX_SOCKET: ChannelSpec = ChannelSpec {
         capacity: 212_992,
-        overhead: 768,
+        overhead: 668,
         writers_wake_permille: 250,
-        writers_wake_all: true,
         sync: true,
         write_ns: 0,
         read_ns: 0,
         unix: true,
-        exclusive: false,
+        pipe: false,
     };
 
     /// One direction of a TCP connection over loopback.
@@ -96,12 +95,11 @@ impl ChannelSpec {
         capacity: 2_626_560,
         overhead: 768,
         writers_wake_permille: 667,
-        writers_wake_all: true,
         sync: true,
         write_ns: 1_500,
         read_ns: 300,
         unix: false,
-        exclusive: false,
+        pipe: false,
     };
 }
 
@@ -129,6 +127,8 @@ pub(crate) struct ChannelState {
     pub bytes: u64,
     /// What they take up, overhead included.
     pub used: u64,
+    /// Where they are in a pipe.
+    pub ring: Ring,
     pub last_writer: Option<Cpu>,
     pub readers: WaitList,
     pub writers: WaitList,
@@ -253,6 +253,7 @@ impl World {
                 spec,
                 bytes: 0,
                 used: 0,
+                ring: Ring::default(),
                 last_writer: None,
                 readers: WaitList::default(),
                 writers: WaitList::default(),

@@ -27,12 +27,11 @@ const SMALL: ChannelSpec = ChannelSpec {
     capacity: 100,
     overhead: 0,
     writers_wake_permille: 500,
-    writers_wake_all: true,
     sync: false,
     write_ns: 0,
     read_ns: 0,
     unix: false,
-    exclusive: false,
+    pipe: false,
 };
 
 // Goal: a futex blocks only on the expected value, is woken, and times out.
@@ -573,7 +572,7 @@ fn deadlocks_name_everybody() {
 #[test]
 fn nonsense_is_an_error() {
     type Steps = fn(&mut World) -> Vec<Step>;
-    let table: [(Steps, &str); 5] = [
+    let table: [(Steps, &str); 6] = [
         (
             |w| vec![Act(Action::Unlock(w.new_mutex(MutexKind::Barging)))],
             "does not hold",
@@ -594,6 +593,7 @@ fn nonsense_is_an_error() {
             "does not exist",
         ),
         (|_| vec![Act(Action::Compute(Nanos::MAX))], "the most is"),
+        (|_| vec![Act(Action::Spin(Nanos::MAX))], "the most is"),
     ];
     for (steps, message) in table {
         let mut world = World::new();

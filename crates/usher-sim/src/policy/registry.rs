@@ -14,7 +14,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("fork", "where newborns are placed: `domains`, down the domains level by level, or `flat`, among all CPUs at once"),
     ("follow", "a task that only CPUs of another node wake goes there"),
     ("granularity", "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`"),
-    ("kernel", "the built-in idle selection of this kernel: `6.15` or `7.2`"),
+    ("kernel", "the built-in idle selection of this kernel: `6.15`, for which masks per node were posted, or `7.2`"),
     ("late_cpus", "so many CPUs, the last ones, came online after the per-node masks were made"),
     ("latency", "sched_latency_ns of CFS; `default`: the kernel's for so many CPUs"),
     ("map", "the map of CPU priorities: `global`, as in the kernel, `node`, as proposed, or `core`, the placement core's"),

@@ -9,6 +9,9 @@
 //!             wait for a post; sleep sleeptime + up to a quarter more; repeat
 //! ```
 //!
+//! A spin looks at the clock until cputime has gone by since it began, run or not (`usec_spin`): beside a busy thread of the core
+//! it is no longer, and waiting for a CPU counts.
+//!
 //! All workers of a burst share one stamp, so a sample includes the worker's place in the burst. Posting
 //! makes a system call only if somebody is blocked.
 
@@ -234,7 +237,7 @@ impl Program for Messenger {
                 Step::Spin => {
                     self.step = Step::Collect;
                     if let Some(ns) = self.plan.messenger_spin {
-                        return Action::Compute(ns);
+                        return Action::Spin(ns);
                     }
                 }
                 Step::Collect => {
@@ -295,7 +298,7 @@ impl Program for Worker {
             match self.step {
                 WorkerStep::Spin => {
                     self.step = WorkerStep::Enlist;
-                    return Action::Compute(self.plan.cputime);
+                    return Action::Spin(self.plan.cputime);
                 }
                 WorkerStep::Enlist => {
                     let stamp = *ctx.word(self.stamp);

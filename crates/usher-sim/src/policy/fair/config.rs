@@ -200,6 +200,9 @@ pub struct Config {
     /// 6.2, 7.x deltas and 6.12 LTS: newly idle CPUs look at a domain at random, in proportion to how
     /// often that succeeded.
     pub newidle_dice: bool,
+    /// 6.5: a newly idle CPU takes one task and runs it, instead of all that the imbalance asks for. Only of kernels with
+    /// `CONFIG_PREEMPTION`: by default those with `PREEMPT_DYNAMIC` (5.12 and later), not the `PREEMPT_VOLUNTARY` of servers before.
+    pub newidle_takes_one: bool,
     /// 6.5: a CPU that a wakeup is on its way to does not look for other work (5.16).
     pub newidle_heeds_wakeups: bool,
     /// 6.5: idle CPUs are balanced as soon as one of them is due, also one that went idle since they last were
@@ -243,6 +246,7 @@ impl Config {
             busy_factor: 32,
             newidle_gate: NewidleGate::MigrationCost,
             newidle_dice: false,
+            newidle_takes_one: false,
             newidle_heeds_wakeups: false,
             nohz_update: false,
             idle_core_balances: false,
@@ -269,6 +273,7 @@ impl Config {
             pct_above_llc: 117,
             busy_factor: 16,
             newidle_gate: NewidleGate::DomainCost,
+            newidle_takes_one: true,
             newidle_heeds_wakeups: true,
             nohz_update: true,
             active_any: false,

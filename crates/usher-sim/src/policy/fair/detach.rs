@@ -62,8 +62,7 @@ impl Fair {
             }
             self.take_waiting(host, task, src);
             picked.push(task);
-            // 6.5 newidle: one task.
-            if env.idle == IdleKind::NewlyIdle {
+            if env.idle == IdleKind::NewlyIdle && self.cfg.newidle_takes_one {
                 break;
             }
         }

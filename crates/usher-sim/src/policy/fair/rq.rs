@@ -28,7 +28,7 @@ pub(super) struct Waiter {
 pub struct Rq {
     /// Whose it is.
     pub cpu: Cpu,
-    /// Capacity of that CPU, 1024 for the strongest.
+    /// Capacity of that CPU, 1024 for the strongest: its architecture's, whatever runs above the fair class.
     pub capacity: u64,
 
     /// Fair tasks queued or running, delayed ones included (`h_nr_running`).
@@ -280,10 +280,11 @@ impl Rq {
         }
     }
 
-    /// Utilisation of the CPU: the average, or what its tasks are expected to need if that is more.
+    /// Utilisation of the CPU: the average, or what its tasks are expected to need if that is more, but no
+    /// more than there is of it (`cpu_util` and its kin end with that, whatever their name, in all versions).
     #[inline]
     pub fn util(&self) -> u64 {
-        self.avg.util.max(self.util_est)
+        self.avg.util.max(self.util_est).min(self.capacity)
     }
 
     /// The same without a task that may live here.
@@ -294,6 +295,7 @@ impl Rq {
         let util = self.avg.util.saturating_sub(task.avg.util);
         let queued = if task.on_rq { task.est() } else { 0 };
         util.max(self.util_est.saturating_sub(queued))
+            .min(self.capacity)
     }
 
     /// Load without a task that may live here.

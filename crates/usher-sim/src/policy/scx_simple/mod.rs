@@ -94,7 +94,8 @@ pub struct ScxSimple {
 /// # Errors
 /// A parameter with a bad value.
 pub fn build(params: &mut Params, variant: Variant) -> Result<Box<dyn Policy>, SimError> {
-    let kernel = params.choice("kernel", "7.2", &["6.15", "7.2"])?;
+    // The variants were posted for 6.15 and merged there.
+    let kernel = params.choice("kernel", "6.15", &["6.15", "7.2"])?;
     let name = match variant {
         Variant::GlobalMask => "scx-simple",
         Variant::NodeMask => "scx-simple+node-idle-mask",

@@ -50,7 +50,7 @@ impl Rig {
 
     fn act(&mut self, id: TaskId, action: Action) {
         match action {
-            Action::Compute(ns) => {
+            Action::Compute(ns) | Action::Spin(ns) => {
                 self.seen[id.index()].compute += ns;
                 self.seen[id.index()].computes += 1;
                 self.schedule(self.now + ns, Event::Run(id));
@@ -397,7 +397,8 @@ impl Rig {
             };
             self.tasks[parent.index()].zombies.push_back(id);
             if waits {
-                self.wake_all(id, Some(parent), By::Child, false);
+                let sync = !self.seen[id.index()].thread;
+                self.wake_all(id, Some(parent), By::Child, sync);
             }
         }
     }

@@ -79,8 +79,8 @@ fn pile(stage: &mut Stage, cpu: u32, n: u32) -> Vec<TaskId> {
     tasks
 }
 
-// Goal: 6.5: an idle CPU pulls half the difference from its sibling cores; a newly idle one one task; a lone
-// task is not pulled.
+// Goal: 6.5: an idle CPU pulls half the difference from its sibling cores; a newly idle one one task, or as much where the kernel
+// is not preemptible (5.9's); a lone task is not pulled.
 // Method: M1a's LLC 0: 7 tasks on CPU 1, CPU 2 balances the MC domain (place 1).
 #[test]
 fn idle_cpus_pull_half_the_difference_and_newly_idle_ones_one() {
@@ -90,6 +90,11 @@ fn idle_cpus_pull_half_the_difference_and_newly_idle_ones_one() {
     assert_eq!(balance(&mut stage, 2, 1, IdleKind::NewlyIdle), 1);
     assert_eq!((nr(&stage, 1), nr(&stage, 2)), (6, 1));
     assert!(stage.pick(2).is_some());
+    let mut stage = Stage::new(machine("zen3-2s"), Config::cfs59());
+    pile(&mut stage, 1, 7);
+    stage.at(COLD, Cpu(2));
+    assert_eq!(balance(&mut stage, 2, 1, IdleKind::NewlyIdle), 3);
+    assert_eq!((nr(&stage, 1), nr(&stage, 2)), (4, 3));
 
     // CPU 0's core is the first idle one of the group that balances.
     let mut stage = Stage::new(machine("zen3-2s"), Config::cfs60());

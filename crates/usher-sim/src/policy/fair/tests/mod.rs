@@ -6,6 +6,7 @@ mod cfs;
 mod domains;
 mod eevdf;
 mod fork;
+mod rq;
 mod search;
 mod stage;
 mod wake;
