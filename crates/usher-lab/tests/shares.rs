@@ -67,7 +67,6 @@ fn who_is_bound_gets_its_share() {
     for kernel in ["6.18", "7.0"] {
         let shares = shares(kernel, "1n1l2c1t", tasks, 8);
         let least = shares["least"];
-        eprintln!("{shares:?}");
         assert!((1..60).contains(&least), "{kernel}: {shares:?}");
     }
 }
@@ -78,6 +77,5 @@ fn who_is_bound_gets_its_share() {
 fn who_weighs_least_runs_before_the_kernel_ejects() {
     let tasks = "begin heavy -20 0,1\nbegin heavier -20 0,1\nbegin least 19 0,1";
     let shares = shares("6.18", "1n1l2c1t", tasks, 24);
-    eprintln!("{shares:?}");
     assert!(shares["least"] < 30, "{shares:?}");
 }
