@@ -75,13 +75,12 @@ impl ChannelSpec {
         pipe: true,
     };
 
-    /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a message of 100 bytes takes
-    /// 768, its `truesize`: the sk_buff (256), and an object of 512 in which the data, 128 with its alignment, lies before its
-    /// skb_shared_info (320). Others are rounded up to their objects, which is not modelled. Writers are woken when no more than a
+    /// One direction of a stream socket pair: the default `wmem_default` of 212,992 bytes, of which a
+    /// small message takes its data plus a header of some 768 bytes; writers are woken when no more than a
     /// quarter of it is taken (`unix_writable` in net/unix/af_unix.c).
     pub const UNIX_SOCKET: ChannelSpec = ChannelSpec {
         capacity: 212_992,
-        overhead: 668,
+        overhead: 768,
         writers_wake_permille: 250,
         sync: true,
         write_ns: 0,

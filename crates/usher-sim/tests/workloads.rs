@@ -69,7 +69,7 @@ const COUNTED: &[(&str, &[&str], &str, u64)] = &[
         "messages",
         2 * 25 * 11,
     ),
-    // A socket's buffer holds 135 messages of 900 bytes with their headers: writers block.
+    // A socket's buffer holds 214 messages of 900 bytes with their headers: writers block.
     (
         "hackbench",
         &["groups=1", "fds=2", "loops=700", "datasize=900"],

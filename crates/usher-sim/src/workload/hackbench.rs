@@ -443,7 +443,7 @@ mod tests {
                 other => panic!("{other:?} does not happen in hackbench"),
             }
         }
-        // 400 rounds fill a socket of 212,992 bytes at 768 bytes per message, if receivers are late.
+        // 400 rounds fill a socket of 212,992 bytes at 868 bytes per message, if receivers are late.
         let cramped = run(
             "hackbench",
             &["groups=1", "fds=1", "loops=400", "receive=50us"],
