@@ -529,9 +529,9 @@ static __always_inline void idle_still(struct usher __arena *u, u32 cid)
 /*
  * A task pays for what it ran, which is not what is missing from its slice: the tick ends slices
  * late, and yielding ends them early. How long it ran. The queue's clock goes on to where it began, which is not where it is when it is
- * put back, having just been charged at the end of its slice.
+ * put back, having just been charged at the end of its slice. By itself, as take_any().
  */
-static __always_inline u64 charge(struct usher __arena *u, struct task_struct *p, u32 cid, bool sleeps)
+static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32 cid, bool sleeps)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns, now_ns = scx_bpf_now();
