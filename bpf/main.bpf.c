@@ -367,11 +367,15 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 }
 
-/* Whether somebody may wait in the CPU's own queue, and comes before who waits in its LLC's and may run here. */
-static __always_inline bool pinned_first(struct usher __arena *u, s32 cpu, u32 cid)
+/* When the first in the CPU's own queue comes, or 0: nobody waits there. */
+static __always_inline u64 first_pinned(s32 cpu, u32 cid)
 {
-	u64 own = usher_host_cpus[cid].pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
+	return usher_host_cpus[cid].pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
+}
 
+/* Whether that one comes before who waits in its LLC's and may run here. */
+static __always_inline bool pinned_first(struct usher __arena *u, s32 cpu, u32 cid, u64 own)
+{
 	return own && usher_pinned_first(u, cid, own, first_here(u->cids[cid].llc, cpu));
 }
 
@@ -403,11 +407,9 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
 	return true;
 }
 
-/* Whether who comes next in a queue, that of an LLC or one of its CPUs, goes before a task that runs here and could go on. */
-static bool somebody_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 queue, u32 llc)
+/* Whether the first of a queue (0: nobody), that of an LLC or one of its CPUs, goes before a task that runs here and could go on. */
+static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 first, u32 llc)
 {
-	u64 first = first_vtime(queue);
-
 	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
 }
 
@@ -420,13 +422,14 @@ static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, s
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u32 own = u->cids[cid].llc;
 	s32 llc = usher_balance(u, cid);
-	bool pinned = me->pinned && somebody_due(u, prev, yields, USHER_DSQ_CPU + cpu, own);
+	u64 first = first_pinned(cpu, cid);
+	bool pinned = is_due(u, prev, yields, first, own);
 
-	if (pinned && pinned_first(u, cpu, cid) && take_pinned(me, cpu))
+	if (pinned && pinned_first(u, cpu, cid, first) && take_pinned(me, cpu))
 		return true;
 	if (llc >= 0 && take_shared(u, cpu, cid, llc))
 		return true;
-	if (somebody_due(u, prev, yields, own, own) && take_shared(u, cpu, cid, own))
+	if (is_due(u, prev, yields, first_vtime(own), own) && take_shared(u, cpu, cid, own))
 		return true;
 	return pinned && take_pinned(me, cpu);
 }
@@ -479,7 +482,7 @@ static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 	struct usher_walk walk = { .cid = cid };
 	s32 llc;
 
-	if (pinned_first(u, cpu, cid) && take_pinned(me, cpu))
+	if (pinned_first(u, cpu, cid, first_pinned(cpu, cid)) && take_pinned(me, cpu))
 		return true;
 	for (;;) {
 		llc = usher_walk_next(u, &walk);

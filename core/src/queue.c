@@ -22,7 +22,7 @@
  * task may wait beside an idle CPU. An idle CPU that fills a queue from an interrupt has no next callback and no
  * tick: it must be made to look for work itself.
  *
- * A queue's clock is the largest virtual time at which one of its tasks began to run. Clocks of
+ * A queue's clock is the largest virtual time at which one of its tasks began to run, within bounds (usher_clock_advance()). Clocks of
  * different LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12
  * bits name the LLC whose clock it is in, and it is carried over as a distance from that clock.
  */
@@ -216,8 +216,8 @@ USHER_FN bool usher_clock_behind(struct usher USHER_MEM *u, u64 v, u32 llc, u64 
 /*
  * The clock of llc goes on to where a task began, at v. But no further than a lead beyond the first who waits, if that may not run where
  * the task does, and is charged from first (else 0): who may only run on some crowded CPUs of the LLC would fall ever further behind those
- * who run alone on the others, and then all who sleep, and whatever is bounded by the clock, come after it there. Two CPUs may move it at once and the smaller value
- * win: the next repairs it.
+ * who run alone on the others, and then all who sleep, and whatever is bounded by the clock, come after it there. Two CPUs may move it
+ * at once and the smaller value win: the next repairs it.
  */
 USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 llc, u64 first, u64 now_ns)
 {

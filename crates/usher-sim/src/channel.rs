@@ -59,40 +59,61 @@ impl Host {
             self.copy(taken, from);
             self.wake_writers(me, channel);
         }
-        let task = self.task_mut(me);
-        task.partial += taken;
-        if bytes > taken && (exact || task.partial == 0) {
-            let rest = Action::Read {
-                channel,
-                bytes: bytes - taken,
-                exact,
-            };
-            self.world.channels[channel.index()]
-                .readers
-                .push(&mut self.tasks, me);
-            self.block(me, WaitsFor::Read(channel), Todo::Resume(rest));
-            return;
-        }
-        task.outcome = Outcome::Bytes(std::mem::take(&mut task.partial));
+        let done = self.has_read(me, channel, taken, bytes - taken, exact);
         // Pass the turn on if there is more.
-        if self.channel(channel).bytes > 0 {
+        if done && self.channel(channel).bytes > 0 {
             self.wake_reader(me, channel);
         }
     }
 
-    /// Goes on with a write that has entered the kernel, at its beginning or after a sleep.
-    pub(crate) fn write(
+    /// A task has read something, or nothing, and asked for so much more: whether that is all, or it waits.
+    pub(crate) fn has_read(
         &mut self,
-        cpu: Cpu,
         me: TaskId,
         channel: Channel,
+        taken: u64,
         bytes: u64,
-        slept: bool,
-    ) {
+        exact: bool,
+    ) -> bool {
+        let task = self.task_mut(me);
+        task.partial += taken;
+        if bytes > 0 && (exact || task.partial == 0) {
+            self.wait_to_read(me, channel, bytes, exact);
+            return false;
+        }
+        task.outcome = Outcome::Bytes(std::mem::take(&mut task.partial));
+        true
+    }
+
+    /// Goes to sleep at the tail of the readers, and goes on with so much after it.
+    pub(crate) fn wait_to_read(&mut self, me: TaskId, channel: Channel, bytes: u64, exact: bool) {
+        let rest = Action::Read {
+            channel,
+            bytes,
+            exact,
+        };
+        self.world.channels[channel.index()]
+            .readers
+            .push(&mut self.tasks, me);
+        self.block(me, WaitsFor::Read(channel), Todo::Resume(rest));
+    }
+
+    /// The same at the tail of the writers.
+    pub(crate) fn wait_to_write(&mut self, me: TaskId, channel: Channel, bytes: u64) {
+        let rest = Action::Write { channel, bytes };
+        self.world.channels[channel.index()]
+            .writers
+            .push(&mut self.tasks, me);
+        self.block(me, WaitsFor::Write(channel), Todo::Resume(rest));
+    }
+
+    /// Goes on with a write that has entered the kernel, at its beginning or after a sleep.
+    pub(crate) fn write(&mut self, me: TaskId, channel: Channel, bytes: u64, slept: bool) {
         if self.channel(channel).spec.pipe {
-            return self.write_pipe(cpu, me, channel, bytes, slept);
+            return self.write_pipe(me, channel, bytes, slept);
         }
         self.touch(|world| &mut world.channels[channel.index()].line);
+        let cpu = self.actor;
         let state = self.channel(channel);
         let overhead = state.spec.overhead;
         let room = state.spec.capacity.saturating_sub(state.used);
@@ -112,14 +133,7 @@ impl Host {
             self.wake_pollers(me, channel);
         }
         if piece < bytes {
-            let rest = Action::Write {
-                channel,
-                bytes: bytes - piece,
-            };
-            self.world.channels[channel.index()]
-                .writers
-                .push(&mut self.tasks, me);
-            self.block(me, WaitsFor::Write(channel), Todo::Resume(rest));
+            self.wait_to_write(me, channel, bytes - piece);
         }
     }
 

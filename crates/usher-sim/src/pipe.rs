@@ -20,10 +20,9 @@
 //! is the mutex that limits how much goes through.
 
 use crate::coherence::Access;
-use crate::ids::{Cpu, Nanos, TaskId};
+use crate::ids::{Nanos, TaskId};
 use crate::policy::Host;
-use crate::program::{Action, Outcome};
-use crate::task::{Todo, WaitsFor};
+use crate::program::Outcome;
 use crate::world::Channel;
 
 /// Transfers that a mutex costs its next holder beyond the one by which a free mutex is taken, if it was
@@ -112,13 +111,8 @@ impl Host {
             self.task_mut(me).outcome = Outcome::Bytes(0);
             return;
         }
-        let again = Action::Read {
-            channel,
-            bytes,
-            exact,
-        };
         if slept && self.look_at_indices(channel).used == 0 {
-            return self.wait_in_pipe(me, again);
+            return self.wait_to_read(me, channel, bytes, exact);
         }
         let held = self.take_mutex(channel);
         let state = self.channel(channel);
@@ -137,35 +131,19 @@ impl Host {
         if slept && left > 0 {
             self.wake_reader(me, channel);
         }
-        let task = self.task_mut(me);
-        task.partial += taken;
-        if bytes > taken && (exact || task.partial == 0) {
-            let rest = Action::Read {
-                channel,
-                bytes: bytes - taken,
-                exact,
-            };
-            return self.wait_in_pipe(me, rest);
-        }
-        task.outcome = Outcome::Bytes(std::mem::take(&mut task.partial));
+        self.has_read(me, channel, taken, bytes - taken, exact);
     }
 
     /// Goes on with a write that has entered the kernel: at its beginning, or after it has `slept`.
-    pub(crate) fn write_pipe(
-        &mut self,
-        cpu: Cpu,
-        me: TaskId,
-        channel: Channel,
-        bytes: u64,
-        slept: bool,
-    ) {
+    pub(crate) fn write_pipe(&mut self, me: TaskId, channel: Channel, bytes: u64, slept: bool) {
         if bytes == 0 {
             return;
         }
         if slept && self.look_at_indices(channel).is_full() {
-            return self.wait_in_pipe(me, Action::Write { channel, bytes });
+            return self.wait_to_write(me, channel, bytes);
         }
         let held = self.take_mutex(channel);
+        let cpu = self.actor;
         let state = self.channel(channel);
         let was_empty = state.bytes == 0;
         let part = bytes % PAGE;
@@ -190,33 +168,11 @@ impl Host {
             self.wake_pollers(me, channel);
         }
         if gone < bytes {
-            let rest = bytes - gone;
-            let rest = Action::Write {
-                channel,
-                bytes: rest,
-            };
-            return self.wait_in_pipe(me, rest);
+            return self.wait_to_write(me, channel, bytes - gone);
         }
         if slept && !full {
             self.wake_writer(me, channel);
         }
-    }
-
-    /// Goes to sleep at the tail of the readers or writers, and goes on with `rest` after it.
-    fn wait_in_pipe(&mut self, me: TaskId, rest: Action) {
-        let (waits_for, channel, reads) = match rest {
-            Action::Read { channel, .. } => (WaitsFor::Read(channel), channel, true),
-            Action::Write { channel, .. } => (WaitsFor::Write(channel), channel, false),
-            other => unreachable!("{other:?} waits in no pipe"),
-        };
-        let state = &mut self.world.channels[channel.index()];
-        let queue = if reads {
-            &mut state.readers
-        } else {
-            &mut state.writers
-        };
-        queue.push(&mut self.tasks, me);
-        self.block(me, waits_for, Todo::Resume(rest));
     }
 
     fn wake_writer(&mut self, me: TaskId, channel: Channel) {

@@ -59,7 +59,7 @@ impl Simulation {
             Action::Write { channel, bytes } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.write_ns);
-                host.write(cpu, me, channel, bytes, false);
+                host.write(me, channel, bytes, false);
             }
             Action::Poll(channels) => {
                 host.enter(0);
@@ -113,7 +113,7 @@ impl Simulation {
             }
             Action::Write { channel, bytes } => {
                 host.charge(locks);
-                host.write(cpu, me, channel, bytes, true);
+                host.write(me, channel, bytes, true);
             }
             Action::Poll(channels) => host.poll(me, channels),
             lock => self.act(cpu, me, lock),
