@@ -420,8 +420,9 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
 /*
  * self found nothing to take in the queue of llc: if it is empty, take its bit out of the backlog.
  * Clear, full barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the
- * bit was clear a CPU going idle may have overlooked the queue: usher_rescue(). True: somebody is
- * there after all, perhaps a task that may not run here. Tests: idle_against_queue,
+ * bit was clear a CPU going idle may have overlooked the queue: usher_rescue(). True: somebody has come
+ * to the empty queue. Who waited there when self found nothing may not run here, so self need not go through
+ * the queue again; who came since then is found by usher_idle_enter(). Tests: idle_against_queue,
  * two_tasks_against_retire.
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
@@ -429,7 +430,7 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 	struct usher_llc USHER_MEM *l = &u->llcs[llc];
 
 	if (env_queued(u, llc))
-		return true;
+		return false;
 	env_fetch_and(u, l->backlog, ~l->backlog_bit);
 	env_count(u, self, USHER_EV_BACKLOG_RETIRED);
 	if (!env_queued(u, llc))

@@ -319,7 +319,7 @@ impl Core {
         unsafe { (self.api.queue_fill)(self.u, llc) }
     }
 
-    /// `by` saw the queue of `llc` empty. True: somebody is there after all.
+    /// `by` found nothing to take in the queue of `llc`. True: it was empty, and somebody has come.
     pub fn queue_retire(&mut self, llc: Llc, by: Cid) -> bool {
         let (llc, by) = (self.llc(llc), self.cid(by));
         // SAFETY: as in idle_enter().
