@@ -95,7 +95,7 @@ impl ChannelSpec {
         overhead: 768,
         writers_wake_permille: 667,
         sync: true,
-        write_ns: 1_500,
+        write_ns: 1_467,
         read_ns: 300,
         unix: false,
         pipe: false,

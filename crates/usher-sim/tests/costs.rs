@@ -39,6 +39,40 @@ fn every_number_has_a_source() {
     }
 }
 
+// Goal: what is said to have been measured on three servers is the median of what was, and no other number says so.
+// Method: the tables that `usher bench costs` printed there.
+#[test]
+fn the_generic_table_is_what_three_servers_took() {
+    let read = |server: &str| {
+        let path = format!(
+            "{}/../../data/live/{server}/costs.toml",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        Costs::parse(&path, &std::fs::read_to_string(&path).expect("readable")).expect("a table")
+    };
+    let servers = ["emerald-rapids-16", "epyc-2", "granite-rapids-2"].map(read);
+    let of = |costs: &Costs, name| *costs.n.clone().get_mut(name).expect("a number");
+    let generic = Costs::builtin("generic").expect("built in");
+    let mut medians = 0;
+    for name in CostNumbers::NAMES {
+        if !generic.sources[*name].starts_with("measured on three servers") {
+            continue;
+        }
+        let mut values = servers.each_ref().map(|s| {
+            assert!(
+                s.sources[*name].starts_with("measured: "),
+                "{}: {name}",
+                s.name
+            );
+            of(s, name)
+        });
+        values.sort_unstable();
+        assert_eq!(of(&generic, name), values[1], "{name}");
+        medians += 1;
+    }
+    assert_eq!(medians, 20);
+}
+
 // Goal: a file with a mistake is refused with a message that names it.
 // Method: a table based on the generic one, with one mistake each.
 #[test]
