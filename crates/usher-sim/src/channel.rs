@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Pipes and sockets: reading, writing, polling.
 //!
-//! A socket's line is touched once by each read and write, and the data comes from where it was written. Within the machine
-//! (`ChannelSpec::unix`) three more go to and fro with a message: its header, the message itself, and the sender's count of
-//! memory in use, which the writer raises and the reader lowers (`sk_wmem_alloc`). What TCP goes through is in its protocol's cost.
+//! A socket's line, that of its queue, is touched once by each read and write, and the data comes from where it was written. Others go
+//! to and fro with a message:
+//!
+//! - its header and the message itself;
+//! - a count of the memory in use, which the writer raises and the reader lowers (`sk_wmem_alloc`; with TCP `sk_rmem_alloc`);
+//! - the locks of a socket within the machine, that of its state for who writes, that of its messages for who reads;
+//! - with TCP, whose receiving half runs on the sender's CPU, the sequence numbers and what is to be acknowledged;
+//! - header and message are freed on the reader's CPU into pages that the sender's allocates from: if that is another CPU, by an atomic
+//!   operation on a line of each page, which all who read from there fight for (`__slab_free()` in mm/slub.c).
 //!
 //! Pipes have rules of their own, which are in `pipe.rs`.
 
@@ -28,7 +34,12 @@ pub(crate) struct MessageLines {
     /// Of a page, or the header of a socket's message.
     descriptor: LineId,
     data: [LineId; FIRST_LINES],
+    /// The locks of a socket within the machine; sequence numbers and acknowledgements of one of TCP.
+    state: [LineId; 2],
 }
+
+/// Of the pages from which a CPU takes a message's header and room for the message.
+pub(crate) type SlabLines = [LineId; 2];
 
 impl Host {
     pub(crate) fn channel(&mut self, channel: Channel) -> &mut ChannelState {
@@ -55,7 +66,7 @@ impl Host {
             state.used = (u128::from(state.used) * u128::from(state.bytes - taken)
                 / u128::from(state.bytes)) as u64;
             state.bytes -= taken;
-            self.pass_message(channel, Access::Read, taken, false);
+            self.pass_packet(channel, Access::Read, taken, from);
             self.copy(taken, from);
             self.wake_writers(me, channel);
         }
@@ -127,7 +138,7 @@ impl Host {
             state.bytes += piece;
             state.used += piece + overhead;
             state.last_writer = Some(cpu);
-            self.pass_message(channel, Access::Write, piece, false);
+            self.pass_packet(channel, Access::Write, piece, None);
             self.copy(piece, None);
             self.wake_reader(me, channel);
             self.wake_pollers(me, channel);
@@ -137,21 +148,33 @@ impl Host {
         }
     }
 
-    /// Goes through the lines of a message; `edge`: with it a pipe's slot is taken or freed.
+    /// Goes through the lines of a socket and of a message, which `from` has sent if it is read.
+    fn pass_packet(&mut self, channel: Channel, access: Access, bytes: u64, from: Option<Cpu>) {
+        let state = if self.channel(channel).spec.unix {
+            1
+        } else {
+            2
+        };
+        let message = self.message_lines(channel);
+        for line in &message.state[..state] {
+            self.access(*line, Access::Write);
+        }
+        self.pass_message(channel, access, bytes, Access::Rmw);
+        if let Some(from) = from.filter(|from| *from != self.actor) {
+            for line in self.slab_lines(from) {
+                self.access(line, Access::Rmw);
+            }
+        }
+    }
+
+    /// Goes through the lines of a message, in whose `count` this is done.
     pub(crate) fn pass_message(
         &mut self,
         channel: Channel,
         access: Access,
         bytes: u64,
-        edge: bool,
+        counting: Access,
     ) {
-        let spec = &self.channel(channel).spec;
-        let counting = match (spec.unix, spec.pipe, edge) {
-            (true, ..) => Access::Rmw,
-            (false, true, true) => Access::Write,
-            (false, true, false) => Access::Read,
-            (false, false, _) => return,
-        };
         let message = self.message_lines(channel);
         self.access(message.count, counting);
         self.access(message.descriptor, Access::Write);
@@ -159,6 +182,14 @@ impl Host {
         for line in &message.data[..lines] {
             self.access(*line, access);
         }
+    }
+
+    /// The lines of the pages from which a CPU takes memory for messages, which are made on first use.
+    fn slab_lines(&mut self, cpu: Cpu) -> SlabLines {
+        let (lines, class) = (&mut self.lines, self.object_class);
+        *self.cpus[cpu.0 as usize]
+            .slab
+            .get_or_insert_with(|| std::array::from_fn(|_| lines.add(class, None)))
     }
 
     /// The lines of a message, which are made on first use.
@@ -169,6 +200,7 @@ impl Host {
             count: lines.add(class, None),
             descriptor: lines.add(class, None),
             data: std::array::from_fn(|_| lines.add(class, None)),
+            state: std::array::from_fn(|_| lines.add(class, None)),
         })
     }
 

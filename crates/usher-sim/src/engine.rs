@@ -380,6 +380,7 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         wake_list: Vec::new(),
         pending: Pending::default(),
         stops: Vec::new(),
+        slab: None,
         last_space: None,
         governor: crate::idle::Governor::default(),
     }

@@ -121,7 +121,8 @@ impl Host {
         state.bytes -= taken;
         let (left, from) = (state.bytes, state.last_writer);
         if taken > 0 {
-            self.pass_message(channel, Access::Read, taken, freed);
+            let counting = if freed { Access::Write } else { Access::Read };
+            self.pass_message(channel, Access::Read, taken, counting);
             self.copy(taken, from);
         }
         self.let_go(channel, held);
@@ -157,7 +158,12 @@ impl Host {
         state.bytes += gone;
         if gone > 0 {
             state.last_writer = Some(cpu);
-            self.pass_message(channel, Access::Write, gone, filled > 0);
+            let counting = if filled > 0 {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            self.pass_message(channel, Access::Write, gone, counting);
             self.copy(gone, None);
         } else {
             self.look_at_indices(channel);

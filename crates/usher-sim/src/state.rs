@@ -124,6 +124,8 @@ pub(crate) struct CpuState {
     pub wake_list: Vec<(TaskId, crate::policy::WakeKind, bool)>,
     /// Cookies of stoppers that wait for the next switch.
     pub stops: Vec<u64>,
+    /// Lines of the pages from which it takes memory for messages.
+    pub slab: Option<crate::channel::SlabLines>,
 }
 
 /// Interrupts that wait.

@@ -55,7 +55,7 @@ pub struct ChannelSpec {
     pub write_ns: u64,
     /// The same of a read.
     pub read_ns: u64,
-    /// A socket within the machine: each read and write costs `syscall.unix_ns` more, and goes through the lines of a message.
+    /// A socket within the machine: each read and write costs `syscall.unix_ns` more, and goes through other lines (`channel.rs`).
     pub unix: bool,
     /// A pipe: a ring of 16 pages behind a mutex. Who waits and who is woken follows from that (`pipe.rs`), not from `capacity`,
     /// `overhead` and `writers_wake_*`.

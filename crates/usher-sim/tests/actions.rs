@@ -179,7 +179,7 @@ fn through(spec: ChannelSpec, writers: u32) -> (f64, f64) {
 }
 
 // Goal: who reads or writes a pipe holds its mutex for all its lines; a mutex that is waited for costs three transfers more; the
-// indices are fetched to be read where a page neither begins nor ends. A socket has one line, and nobody waits for a copy.
+// indices are fetched to be read where a page neither begins nor ends.
 // Method: the transfers, counted by hand. One writer: mutex, indices, descriptor and two lines of data, 500 ns. Three: the others wait
 // for that, pay one transfer and three more for the mutex, and 400 ns (the indices are still fetched by each). The reader empties nothing: 500.
 #[test]
@@ -190,12 +190,66 @@ fn a_pipes_mutex_is_held_until_the_data_is_copied() {
         through(ChannelSpec::PIPE, 3),
         (500.0 + 2.0 * one_more, 500.0)
     );
-    let free = ChannelSpec {
-        unix: false,
-        ..ChannelSpec::UNIX_SOCKET
+}
+
+// Goal: a message through a socket goes through the lines that a kernel writes for it; who comes next waits for one at a time.
+// Method: the transfers, counted by hand. Within the machine: the queue, the locks, the count, the header and two lines of data; with TCP one
+// more of the connection's state. The reader's fetch the same. Three writers follow each other from line to line.
+#[test]
+fn a_sockets_message_goes_through_its_lines() {
+    let tcp = ChannelSpec {
+        write_ns: 0,
+        read_ns: 0,
+        ..ChannelSpec::TCP_LOOPBACK
     };
-    assert_eq!(through(free, 1), (100.0, 100.0));
-    assert_eq!(through(free, 3), (300.0, 100.0));
+    for (spec, lines) in [(ChannelSpec::UNIX_SOCKET, 600.0), (tcp, 700.0)] {
+        assert_eq!(through(spec, 1), (lines, lines));
+        assert_eq!(through(spec, 3), (200.0 + lines, lines));
+    }
+}
+
+// Goal: what a message took is given back to the CPU that sent it: two lines, which go from one to the other of those who read from there,
+// and nothing to give back on that CPU itself.
+// Method: as above; one task writes to a socket each for one or two others, which read one after the other. The first to free finds the
+// lines where nobody has them, the second takes two transfers more. On one CPU nothing is transferred.
+#[test]
+fn messages_are_freed_where_they_came_from() {
+    let last_read_takes = |cpus: &[u32]| {
+        let mut costs = free_costs();
+        costs.set("line.line_node_ns", 100).expect("a known name");
+        let mut world = World::new();
+        let channels: Vec<_> = cpus
+            .iter()
+            .map(|_| world.new_channel(ChannelSpec::UNIX_SOCKET))
+            .collect();
+        let times = ["began_ns", "read_ns"].map(|name| world.new_value(name));
+        let writes = channels.iter().map(|&channel| {
+            Act(Action::Write {
+                channel,
+                bytes: 128,
+            })
+        });
+        let mut tasks = vec![TaskSpec::new("writer", script(writes.collect())).affinity(only(0))];
+        for (nth, (&cpu, &channel)) in (1..).zip(cpus.iter().zip(&channels)) {
+            let read = Action::Read {
+                channel,
+                bytes: 128,
+                exact: true,
+            };
+            let wake = Action::SleepUntil(nth * MS);
+            let steps = vec![Act(wake), Stamp(times[0]), Act(read), Stamp(times[1])];
+            tasks.push(TaskSpec::new("reader", script(steps)).affinity(only(cpu)));
+        }
+        let machine = machine("numa:1 l3:8 core:1 pu:1", costs);
+        let metrics = run(machine, workload(world, tasks, Stop::AllExit), 1)
+            .expect("runs")
+            .metrics;
+        metrics["read_ns"] - metrics["began_ns"]
+    };
+    assert_eq!(last_read_takes(&[1]), 600.0);
+    assert_eq!(last_read_takes(&[1, 2]), 800.0);
+    assert_eq!(last_read_takes(&[1, 1]), 600.0);
+    assert_eq!(last_read_takes(&[0, 0]), 0.0);
 }
 
 // Goal: a read costs its system call and its protocol once, whether or not it has to sleep, and the locks once more if it does.
