@@ -163,3 +163,19 @@ fn a_hold_under_usher_harms_no_pair() {
         assert!(ratio >= 0.95, "tbench {clients}: {ratio}");
     }
 }
+
+// Goal: without a hint the patched kernel does what the unpatched one does, so that a table need not run both.
+// Method: all figures of three workloads under either.
+#[test]
+fn nobody_hints_nothing_differs() {
+    let machine = zen3();
+    for (workload, params) in [
+        ("hackbench-thread-pipe", ["groups=1", "loops=200"]),
+        ("tbench", ["clients=16", "runtime=5ms"]),
+        ("schbench", ["workers=16", "runtime=300ms"]),
+    ] {
+        let [plain, patched] = ["cfs-6.0", "cfs-6.0+hints"]
+            .map(|policy| run(&machine, workload, &params, "none", policy, 1).metrics);
+        assert_eq!(plain, patched, "{workload}");
+    }
+}
