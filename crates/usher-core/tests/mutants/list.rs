@@ -1227,4 +1227,11 @@ pub const RULES: &[Mutant] = &[
         was: "\tme->pinned_last = !me->pinned_last;\n",
         is: "\tme->pinned_last = 1;\n",
     },
+    Mutant {
+        name: "retire-goes-through-twice",
+        breaks: "who found nothing to take in a queue that is not empty does not go through it again",
+        file: "queue.c",
+        was: "\tif (env_queued(u, llc))\n\t\treturn false;\n\tenv_fetch_and",
+        is: "\tif (env_queued(u, llc))\n\t\treturn true;\n\tenv_fetch_and",
+    },
 ];
