@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use crate::coherence::Access;
-use crate::ids::{Cpu, LineId, TaskId};
+use crate::ids::{Cpu, Id, LineId, TaskId};
 use crate::machine::Distance;
 use crate::policy::Host;
 use crate::program::{Action, Outcome};
@@ -187,7 +187,7 @@ impl Host {
     /// The lines of the pages from which a CPU takes memory for messages, which are made on first use.
     fn slab_lines(&mut self, cpu: Cpu) -> SlabLines {
         let (lines, class) = (&mut self.lines, self.object_class);
-        *self.cpus[cpu.0 as usize]
+        *self.cpus[cpu.index()]
             .slab
             .get_or_insert_with(|| std::array::from_fn(|_| lines.add(class, None)))
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::figures::{count, footprint, span, time, Args, Figure, Kind, MS, US};
-use super::kit::{around, fork, Draft};
+use super::kit::{around, fork, tcp, Draft, PROTOCOL};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::error::SimError;
@@ -38,12 +38,7 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
-    time(
-        "protocol",
-        ChannelSpec::TCP_LOOPBACK.write_ns,
-        "TCP's work per message on the sender's CPU, that of the receiving side included",
-        "measured on three servers: 1467, 3345, 832 ns",
-    ),
+    PROTOCOL,
     Figure {
         key: "threads",
         kind: Kind::PerCpus {
@@ -160,10 +155,7 @@ const FIGURES: &[Figure] = &[
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let clients = args.get("threads");
-    let tcp = ChannelSpec {
-        write_ns: args.get("protocol"),
-        ..ChannelSpec::TCP_LOOPBACK
-    };
+    let tcp = tcp(args);
     let plan = Arc::new(Plan {
         clients,
         client: args.get("client"),

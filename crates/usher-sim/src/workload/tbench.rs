@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use super::figures::{count, footprint, span, time, Args, Figure, MS};
-use super::kit::{around, fork, Draft};
+use super::kit::{around, fork, tcp, Draft, PROTOCOL};
 use super::registry::{Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::error::SimError;
@@ -40,12 +40,7 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 const FIGURES: &[Figure] = &[
-    time(
-        "protocol",
-        ChannelSpec::TCP_LOOPBACK.write_ns,
-        "TCP's work per message on the sender's CPU, that of the receiving side included",
-        "measured on three servers: 1467, 3345, 832 ns",
-    ),
+    PROTOCOL,
     count("clients", 16, (1, 100_000), "client processes", "assumed"),
     count(
         "read_permille",
@@ -135,10 +130,7 @@ const HEADER: u64 = 4;
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let mix = Mix::read(args)?;
-    let tcp = ChannelSpec {
-        write_ns: args.get("protocol"),
-        ..ChannelSpec::TCP_LOOPBACK
-    };
+    let tcp = tcp(args);
     let plan = Arc::new(Plan {
         mix,
         client: args.get("client"),

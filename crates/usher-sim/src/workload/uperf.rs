@@ -10,13 +10,13 @@
 use std::sync::Arc;
 
 use super::figures::{count, footprint, span, time, Args, Figure, MS, US};
-use super::kit::{around, fork, Draft};
+use super::kit::{around, fork, tcp, Draft, PROTOCOL};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::error::SimError;
 use crate::ids::Nanos;
 use crate::program::{Action, Program, TaskCtx, TaskSpec};
-use crate::world::{Barrier, Channel, ChannelSpec, CounterId, LatencyId, World};
+use crate::world::{Barrier, Channel, CounterId, LatencyId, World};
 
 pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "uperf",
@@ -34,12 +34,7 @@ const BETWEEN: &str = "reckoned: around a write(2) and a read(2) uperf goes thro
      count each (workloads/netperf.xml, src/execute.c, flowops_library.c, generic.c, stats.c); it asks the clock only for statistics (-a, -f, -t)";
 
 const FIGURES: &[Figure] = &[
-    time(
-        "protocol",
-        ChannelSpec::TCP_LOOPBACK.write_ns,
-        "TCP's work per message on the sender's CPU, that of the receiving side included",
-        "measured on three servers: 1467, 3345, 832 ns",
-    ),
+    PROTOCOL,
     Figure {
         key: "threads",
         kind: super::figures::Kind::PerCpus {
@@ -86,10 +81,7 @@ const FIGURES: &[Figure] = &[
 fn make(args: &Args<'_>) -> Result<Workload, SimError> {
     let mut world = World::new();
     let pairs = args.get_u32("threads");
-    let tcp = ChannelSpec {
-        write_ns: args.get("protocol"),
-        ..ChannelSpec::TCP_LOOPBACK
-    };
+    let tcp = tcp(args);
     let plan = Arc::new(Plan {
         bytes: args.get("bytes"),
         client: args.get("client"),

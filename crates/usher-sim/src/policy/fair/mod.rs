@@ -27,8 +27,7 @@ mod state;
 mod stats;
 mod wake;
 
-pub(super) use state::work;
-pub use state::Fair;
+pub use state::{work, Fair};
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use usher_sim::costs::{CostNumbers, Costs};
+use usher_sim::policy::fair::work;
 use usher_topo::{CidInfo, Source, Topology};
 
 use super::reckon::{median, sorted};
@@ -27,9 +28,10 @@ const PAIRS: usize = 5;
 const MOST_MEMORY: u64 = 2 << 30;
 /// For how long KVM's host watches a halted CPU before it lets it sleep (its `halt_poll_ns`).
 const HOST_POLLS_NS: u64 = 200_000;
-/// What the simulator's fair class charges besides: for placing and queueing a task, and as much for taking one off its queue and picking
-/// the next (`policy/fair/state.rs`). Measured times have it in them.
-const CLASS_NS: f64 = 100.0;
+/// What the simulator's fair class charges by itself, and measured times have in them: for placing and queueing a task ...
+const PLACING_NS: f64 = (work::SELECT_NS + work::QUEUE_NS) as f64;
+/// ... and for taking one off its queue and picking the next.
+const PICKING_NS: f64 = (work::QUEUE_NS + work::PICK_NS) as f64;
 
 /// What things cost on this machine, as a cost file for the simulator.
 ///
@@ -254,7 +256,7 @@ fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
         .max(0.0);
     table.put(
         "wake.wake_ns",
-        (wake - CLASS_NS).max(0.0),
+        (wake - PLACING_NS).max(0.0),
         "FUTEX_WAKE of a task of the idle class on the same CPU, beyond one with nobody there, less placing and queueing",
     );
     // Two calls, a sleep after which the locks are taken again, a wakeup, and the switch.
@@ -268,7 +270,7 @@ fn call_costs(table: &mut Table, cpu: usize) -> io::Result<Parts> {
         ("switch.switch_thread_ns", threads),
         ("switch.switch_ns", processes),
     ] {
-        table.put(name, (ns - CLASS_NS).max(0.0), how);
+        table.put(name, (ns - PICKING_NS).max(0.0), how);
     }
     Ok(Parts {
         calls: c,
