@@ -46,7 +46,11 @@ demo: guests
 	$(USHER) lab compare --shape 2n2l2c2t --kernel 6.18 --schedulers eevdf,usher --runs 5 \
 		-- hackbench -g 2 -l 100
 
-test: guests
+# What runs in guests is of the same build as the tests: the core and the BPF object are compiled as for release, and the rest
+# checks for overflows.
+test: packages
+	$(CARGO) test --workspace --no-run
+	@target/debug/usher lab fetch
 	$(CARGO) test --workspace
 
 bench: packages
@@ -57,8 +61,8 @@ mutants: packages
 	$(CARGO) test --release -p usher-core --test mutants -- --ignored --nocapture
 
 capacity: guests-arm64
-	$(CARGO) test -p usher-lab --test capacity -- --ignored --nocapture
-	$(CARGO) test -p usher-lab --test record arm64 -- --ignored --nocapture
+	$(CARGO) test --release -p usher-lab --test guests capacity:: -- --ignored --nocapture
+	$(CARGO) test --release -p usher-lab --test guests record::comes_out_the_same_of_arm64 -- --ignored --nocapture
 
 report-check: build
 	mkdir -p target/report

@@ -497,19 +497,25 @@ static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 	return take_pinned(me, cpu);
 }
 
+/* Whether nobody runs on a CPU. With core scheduling the CPU that dispatches for it is another thread of its core. */
+static __always_inline bool runs_nobody(s32 cpu)
+{
+	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && !rq->curr->pid;
+}
+
 /*
  * Nothing to run, and this CPU was idle before: the kernel will not report it again. It has never
  * reported a CPU that was idle already when the scheduler began; the kernel makes every CPU look
  * for work then.
  */
-static __always_inline void idle_still(struct usher __arena *u, u32 cid)
+static __always_inline void idle_still(struct usher __arena *u, s32 cpu, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 
 	if (!u->cpus[cid].idle) {
-		bool was_idle = !bpf_get_current_task_btf()->pid;
-
-		if (was_idle && usher_idle_enter(u, cid) && usher_test_and_clear(u, cid))
+		if (runs_nobody(cpu) && usher_idle_enter(u, cid) && usher_test_and_clear(u, cid))
 			kick(u, cid, cid);
 		return;
 	}
@@ -588,6 +594,30 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
 }
 
+/* Whether somebody of a higher class is runnable on a CPU, who comes before all of ours. */
+static __always_inline bool outranked(s32 cpu)
+{
+	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->nr_running > rq->scx.nr_running;
+}
+
+/*
+ * A higher class takes this CPU from us, or it was idle. No task of ours may preempt that, and those in its local queue have to go elsewhere,
+ * which the kernel can do from here since 6.19; before, see usher_cpu_release().
+ *
+ * Tolerated: somebody of a higher class who comes between the end of our task and the kernel's choice of the next one is not seen. An urgent
+ * task may then be sent to this CPU in vain, and waits until one of ours next runs here, or for the kernel's deadline server.
+ */
+static __noinline void give_up(struct usher __arena *u, s32 cpu, u32 cid)
+{
+	if (preempting())
+		usher_cpupri_set(u, cid, USHER_NO_LEVEL);
+	/* The kernel does it for the CPU that asks: who changes something of a task that runs elsewhere leaves it. */
+	if (cpu == bpf_get_smp_processor_id() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+		scx_bpf_reenqueue_local_from_anywhere();
+}
+
 void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 {
 	struct usher __arena *u = usher();
@@ -601,6 +631,8 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 	if (!runnable && usher_pair_asked(u, cid))
 		pair_sleeps(u, p, cid);
+	if (outranked(cpu))
+		give_up(u, cpu, cid);
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
@@ -634,27 +666,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	}
 	if (usher_idle_mode == USHER_IDLE_USHER && in_service(u, cpu))
-		idle_still(u, cid);
-}
-
-/* Whether somebody of a higher class is runnable on a CPU, who comes before all of ours. */
-static __always_inline bool outranked(s32 cpu)
-{
-	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
-
-	return rq && rq->nr_running > rq->scx.nr_running;
-}
-
-/*
- * A higher class takes this CPU, which was idle: cpu_release() is not called then. No task of ours may preempt that, and those that were
- * given the CPU while it idled have to go elsewhere, which the kernel can do since 6.19.
- */
-static __noinline void give_up(struct usher __arena *u, s32 cpu, u32 cid)
-{
-	if (preempting())
-		usher_cpupri_set(u, cid, USHER_NO_LEVEL);
-	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
-		scx_bpf_reenqueue_local_from_anywhere();
+		idle_still(u, cpu, cid);
 }
 
 void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
@@ -691,7 +703,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 {
 	struct usher __arena *u = usher();
-	u32 cpu = bpf_get_smp_processor_id();
+	s32 cpu = scx_bpf_task_cpu(p);
 	u32 cid = cid_of(u, cpu);
 
 	if (!known_cpu(u, cpu))
@@ -705,14 +717,12 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	rescue(u, cid);
 }
 
-/* A higher class took the CPU: what waits in its local queue goes back to where others find it. */
+/*
+ * A higher class took the CPU: what waits in its local queue goes back to where others find it. The loader leaves this out since 6.19, where
+ * give_up() can do that and the kernel warns of schedulers that have this callback.
+ */
 void BPF_STRUCT_OPS(usher_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
-	struct usher __arena *u = usher();
-
-	/* The kernel runs something here that no task of ours may preempt. */
-	if (preempting() && known_cpu(u, cpu))
-		usher_cpupri_set(u, cid_of(u, cpu), USHER_NO_LEVEL);
 	scx_bpf_reenqueue_local();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Talk goes to stderr, one line each; stdout is for statistics.
 
+use std::io::{self, Write};
+
 use libbpf_rs::PrintLevel;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -15,14 +17,12 @@ impl Log for Stderr {
         if !self.enabled(record.metadata()) {
             return;
         }
-        match record.level() {
-            Level::Info => eprintln!("scx_usher: {}", record.args()),
-            level => eprintln!(
-                "scx_usher: {}: {}",
-                level.as_str().to_lowercase(),
-                record.args()
-            ),
-        }
+        let level = match record.level() {
+            Level::Info => String::new(),
+            level => format!("{}: ", level.as_str().to_lowercase()),
+        };
+        // A scheduler goes on when nobody listens any more.
+        let _ = writeln!(io::stderr(), "scx_usher: {level}{}", record.args());
     }
 
     fn flush(&self) {}

@@ -325,6 +325,9 @@ fn open<'obj>(
         // A running task that moves must not be kept where it is: bpf/move.bpf.h.
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
     }
+    if requeues_from_anywhere() {
+        ops.cpu_release = std::ptr::null_mut();
+    }
     let name = ops_name(ops.name.len());
     for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {
         *to = from as _;
@@ -342,6 +345,13 @@ fn open<'obj>(
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
     Ok((skel, name))
+}
+
+/// Whether the kernel lets any program put back what waits in a CPU's local queue, as bpf/main.bpf.c then does by itself.
+fn requeues_from_anywhere() -> bool {
+    let functions = ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"];
+    let there = |name: &&str| compat::ksym_exists(name).unwrap_or(false);
+    functions.iter().any(there)
 }
 
 /// Whether the program at every migration is needed: to count, or to know where hinted tasks live.

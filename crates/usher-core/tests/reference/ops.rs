@@ -242,13 +242,20 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
 pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
     let phase = (nr / 12).max(1);
     let mut ops = Vec::with_capacity(nr);
+    let mut next_load = 0;
     while ops.len() < nr {
         let cid = random.below(machine.nr_cids());
-        if ops.len() % phase == 0 {
+        if ops.len() >= next_load {
+            next_load += phase;
             ops.push(Op::Load {
                 seed: random.next(),
                 permille: random.pick(&[0, 10, 50, 200, 500, 900, 1000]),
             });
+            // Else there is always a CPU somewhere on which nobody ever ran.
+            if random.one_in(2) {
+                let some = 0..machine.nr_cids().min(64);
+                ops.extend(some.map(|cid| Op::Ran(cid, draw_time(random))));
+            }
             continue;
         }
         match random.below(100) {

@@ -6,11 +6,9 @@
 //! Needs what `make guests-arm64` gets, which is minutes of building; so `make capacity` gets it and runs these, and
 //! `make test` does not.
 
-mod common;
-
 use std::sync::{Mutex, OnceLock};
 
-use common::{Steps, HOGS, SHELL};
+use super::common::{self, Steps, HOGS, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -125,14 +123,15 @@ fn shape() -> Shape {
 fn step(name: &str) -> (&'static StepOutcome, String) {
     static GUEST: OnceLock<Steps> = OnceLock::new();
     let names = STEPS.iter().map(|(name, _, _)| *name);
-    common::step_of(&GUEST, || boot(SHAPE, &STEPS), names, name)
+    common::step_of(GUEST.get_or_init(|| boot(SHAPE, &STEPS)), names, name)
 }
 
 /// The same of the board.
 fn board_step(name: &str) -> (&'static StepOutcome, String) {
     static GUEST: OnceLock<Steps> = OnceLock::new();
     let names = BOARD_STEPS.iter().map(|(name, _, _)| *name);
-    common::step_of(&GUEST, || boot(BOARD, &BOARD_STEPS), names, name)
+    let steps = GUEST.get_or_init(|| boot(BOARD, &BOARD_STEPS));
+    common::step_of(steps, names, name)
 }
 
 /// What the description says of a machine.

@@ -7,11 +7,9 @@
 //! tests look at is what usher does about them, by its counters, and where tasks are. CPUs that are weak, on a kernel that
 //! knows it: capacity.rs, on arm64.
 
-mod common;
-
 use std::sync::OnceLock;
 
-use common::{built, Steps, HOGS, SHELL};
+use super::common::{self, built, Steps, HOGS, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -205,11 +203,21 @@ fn boot() -> Steps {
         .map_err(|error| error.to_string())
 }
 
+/// What all steps gave, or why the guest failed.
+fn steps() -> &'static Steps {
+    static GUEST: OnceLock<Steps> = OnceLock::new();
+    GUEST.get_or_init(boot)
+}
+
+/// All steps; panics if the guest failed.
+pub fn all() -> &'static [StepOutcome] {
+    steps().as_ref().unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// What a step gave, and everything said in it.
 fn step(name: &str) -> (&'static StepOutcome, String) {
-    static GUEST: OnceLock<Steps> = OnceLock::new();
     let names = STEPS.iter().map(|(name, _, _)| *name);
-    common::step_of(&GUEST, boot, names, name)
+    common::step_of(steps(), names, name)
 }
 
 // Goal: what the loader reads gets into the kernel, and a kernel that tells no CPUs apart does not overrule it. Method: the

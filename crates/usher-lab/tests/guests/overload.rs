@@ -8,11 +8,9 @@
 //! Catches: newborn or short tasks that always come first, a light task whose virtual time runs away, queues of LLCs
 //! that are filled or served unequally.
 
-mod common;
-
 use std::time::Duration;
 
-use common::built;
+use super::common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::Outcome;
 use usher_lab::scheduler::Scheduler;

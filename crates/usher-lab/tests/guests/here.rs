@@ -2,9 +2,7 @@
 //! `usher reproduce --live`, `load`, `doctor` and `top` on a machine with sched_ext: the machine is a guest, in which usher
 //! runs as it would on anybody's own.
 
-mod common;
-
-use common::{built, everything_said, SHELL};
+use super::common::{built, everything_said, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::Scheduler;

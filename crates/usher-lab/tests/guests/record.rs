@@ -7,12 +7,10 @@
 //! unequal.rs); every decision of the file is made again by the core as this process has it, each access answered from the record. Catches:
 //! a search that reads something unrecorded, a BPF object that decides otherwise than it was compiled natively, a record that is torn.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use common::{alone, another_kernel, built, temporary, SHELL};
+use super::common::{alone, built, on_each_kernel, temporary, SHELL};
 
 /// What marks the begin of a file in the guest's output.
 const MARK: &str = "### recorded: ";
@@ -91,7 +89,7 @@ fn told(kernel: &str, name: &str, lines: &str) -> (usize, BTreeSet<String>) {
     told
 }
 
-fn comes_out_the_same_on(kernel: &str) {
+fn comes_out_the_same(kernel: &str) {
     let program = built("scx_usher");
     let script = format!("scx_usher={}\n{SHELL}{SCRIPT}", program.display());
     let command = ["sh", "-c", &script].map(str::to_owned).into();
@@ -174,18 +172,4 @@ fn comes_out_the_same_of_arm64() {
     assert!(rows.iter().any(|row| row["reason"] == "fit-cpu"), "{told}");
 }
 
-#[test]
-fn comes_out_the_same_6_18() {
-    comes_out_the_same_on("6.18");
-}
-
-#[test]
-fn comes_out_the_same_7_0() {
-    comes_out_the_same_on("7.0");
-}
-
-#[test]
-#[ignore = "on the kernel that USHER_TEST_KERNEL names"]
-fn comes_out_the_same_on_another() {
-    comes_out_the_same_on(&another_kernel());
-}
+on_each_kernel!(comes_out_the_same);

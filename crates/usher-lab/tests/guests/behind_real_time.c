@@ -5,12 +5,15 @@
  * "urgent": CPU 1 has run batch work and idles when real-time work begins there, for two seconds; then urgent work wakes beside what keeps CPU 0
  * busy, and is worth more than batch. How long the urgent task waited for a CPU at the most.
  *
+ * "urgent-beside": the same, but the batch work still runs when real-time work takes the CPU from it.
+ *
  * "given": CPU 1 idles, and real-time work is woken there, and right after that another task, which ran there last. How long that one
  * takes to wake.
  */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +132,7 @@ static int given(void)
 	return 0;
 }
 
-static int urgent(void)
+static int urgent(bool batch_ends)
 {
 	int go[2];
 	char byte = 0;
@@ -159,12 +162,16 @@ static int urgent(void)
 	}
 	must(setpriority(PRIO_PROCESS, 0, -15), "setpriority");
 	wake(10);
-	kill(batch, SIGKILL);
-	must(waitpid(batch, NULL, 0), "waitpid");
+	if (batch_ends) {
+		kill(batch, SIGKILL);
+		must(waitpid(batch, NULL, 0), "waitpid");
+	}
 	must(write(go[1], &byte, 1), "write");
 	usleep(50000);
 	stay(0, 1);
 	printf("%llu\n", wake(50));
+	if (!batch_ends)
+		kill(batch, SIGKILL);
 	kill(normal, SIGKILL);
 	kill(real_time, SIGKILL);
 	return 0;
@@ -173,9 +180,11 @@ static int urgent(void)
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "urgent"))
-		return urgent();
+		return urgent(true);
+	if (argc == 2 && !strcmp(argv[1], "urgent-beside"))
+		return urgent(false);
 	if (argc == 2 && !strcmp(argv[1], "given"))
 		return given();
-	fprintf(stderr, "usage: %s urgent|given\n", argv[0]);
+	fprintf(stderr, "usage: %s urgent|urgent-beside|given\n", argv[0]);
 	return 2;
 }

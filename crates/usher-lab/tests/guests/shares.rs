@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A guest's tasks of very different weight: what each gets, and that the least of them does not wait until the kernel ejects usher.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::built;
+use super::common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::Scheduler;
 

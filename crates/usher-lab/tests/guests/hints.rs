@@ -3,11 +3,9 @@
 //! kernel is booted once; the steps below run in it one after the other, each with the scheduler freshly loaded,
 //! and one test looks at each.
 
-mod common;
-
 use std::time::Instant;
 
-use common::{built, compiled, counted, temporary, Guests, Steps, SHELL};
+use super::common::{built, compiled, counted, on_each_kernel, temporary, Guests, Steps, SHELL};
 use usher_lab::lab::{self, Request};
 use usher_lab::proto::{Event, Frame};
 use usher_lab::runner::StepOutcome;
@@ -28,7 +26,7 @@ const STEPS: [(&str, &str, &str); 6] = [
 ];
 
 /// Options of all steps: the debug log ends with how many hinted tasks live where, and the
-/// kernel's watchdog must be patient with an emulator (`guest.rs` says more).
+/// kernel's watchdog must be patient with an emulator (`kernels.rs` says more).
 const OPTIONS: [&str; 4] = ["--log-level", "debug", "--timeout-ms", "20000"];
 
 /// What the scripts have in common. A family is children that only sleep, and the CPU that each was born on; `seq` runs
@@ -144,7 +142,7 @@ fn boot(kernel: &str) -> Steps {
         (
             "calls",
             compiled(
-                "crates/usher-lab/tests/hint_calls.c",
+                "crates/usher-lab/tests/guests/hint_calls.c",
                 &format!("calls-{kernel}"),
             ),
         ),
@@ -197,7 +195,7 @@ fn boot(kernel: &str) -> Steps {
         .map_err(|error| error.to_string())
 }
 
-static GUESTS: Guests = Guests::new(boot);
+pub static GUESTS: Guests = Guests::new(boot);
 
 /// A step's outcome, and everything said in it. The kernel found nothing wrong.
 fn step(kernel: &str, name: &str) -> (&'static StepOutcome, String) {

@@ -8,13 +8,11 @@
 //! or the verifier's view of it makes different, an environment (`env_*`) with other semantics, a loop that the
 //! kernel's budget cuts short.
 
-mod common;
-
-use common::{alone, another_kernel, built};
+use super::common::{alone, built, on_each_kernel};
 
 const REQUESTS: u64 = 10_000_000;
 
-fn equal_on(kernel: &str) {
+fn equal(kernel: &str) {
     let program = built("usher-parity");
     let command = [
         &*program.to_string_lossy(),
@@ -40,18 +38,4 @@ fn equal_on(kernel: &str) {
     );
 }
 
-#[test]
-fn on_6_18() {
-    equal_on("6.18");
-}
-
-#[test]
-fn on_7_0() {
-    equal_on("7.0");
-}
-
-#[test]
-#[ignore = "on the kernel that USHER_TEST_KERNEL names"]
-fn on_another() {
-    equal_on(&another_kernel());
-}
+on_each_kernel!(equal);

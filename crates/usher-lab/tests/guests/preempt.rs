@@ -5,9 +5,7 @@
 //! Time counts executed instructions here, so that what else the host does has no part in it: beside other work on the
 //! host its noise is more than anything measured.
 
-mod common;
-
-use common::{built, compiled, counted};
+use super::common::{self, built, compiled, counted};
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
@@ -216,7 +214,7 @@ fn two_that_wake_each_other_give_way() {
 
 /// The longest that `behind_real_time.c` says that a task waited, in milliseconds. Emulated CPUs take turns of up to 100.
 fn behind_real_time_ms(kernel: &str, what: &str) -> (u64, StepOutcome) {
-    let program = compiled("crates/usher-lab/tests/behind_real_time.c", "behind");
+    let program = compiled("crates/usher-lab/tests/guests/behind_real_time.c", what);
     let command = vec![program.to_string_lossy().into_owned(), what.to_string()];
     let [preempting, _] = both();
     let mut done = steps_on(kernel, "1n1l2c1t", &[(preempting, command)]);
@@ -240,6 +238,18 @@ fn nobody_is_sent_behind_real_time_work() {
     let said = common::everything_said("guest", &step);
     assert!(waited_ms < 500, "{said}");
     assert!(preemptions(&step) > 50, "{said}");
+}
+
+// Goal: the same of a CPU that ran a task of ours until real-time work came. Method: batch work that goes on; on the kernel where no
+// callback tells of it, and on one where one would. Catches: a CPU that keeps the class of whom real-time work displaced.
+#[test]
+fn nobody_is_sent_behind_who_was_displaced() {
+    for kernel in ["6.18", "7.0"] {
+        let (waited_ms, step) = behind_real_time_ms(kernel, "urgent-beside");
+        let said = common::everything_said("guest", &step);
+        assert!(waited_ms < 500, "{said}");
+        assert!(preemptions(&step) > 50, "{said}");
+    }
 }
 
 // Goal: who was given an idle CPU that real-time work then takes goes elsewhere. Method: both are woken at once; how long the task takes to

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the tests in guests share. Each kernel is booted once for a file of tests, and the file's steps run in it one
-//! after the other; tests are named so that the runner boots the kernels side by side.
-
-#![allow(dead_code)] // each file of tests uses its part
+//! What the tests in guests share. Where a file says so, each kernel is booted once for all its tests, and its steps run one after
+//! the other.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,12 +50,15 @@ pub fn repository() -> PathBuf {
     Path::new(path).canonicalize().expect("this repository")
 }
 
-/// A program of the release build. Missing is a failure, not a skip: a test that does not run proves nothing.
+/// A program of the build that this test is of. Missing is a failure, not a skip: a test that does not run proves nothing.
 pub fn built(name: &str) -> PathBuf {
-    let path = repository().join("target/release").join(name);
+    let this = std::env::current_exe().expect("this program has a path");
+    let build = this.ancestors().nth(2).expect("cargo's folder of a build");
+    let path = build.join(name);
     assert!(
         path.is_file(),
-        "target/release/{name} is not built: run `make build` before (or `make test`, which does)"
+        "{} is not built: run `cargo build --workspace` before (or `make test`, which does)",
+        path.display()
     );
     path
 }
@@ -83,7 +84,7 @@ pub fn compiled(source: &str, name: &str) -> PathBuf {
     program
 }
 
-/// Runs one command in a guest under the kernel's own scheduler, with a program of the release build, which lies where it does here.
+/// Runs one command in a guest under the kernel's own scheduler, with one of usher's programs, which lies where it does here.
 /// What it said; it ended well.
 pub fn alone(
     kernel: &str,
@@ -139,6 +140,19 @@ impl Guests {
         }
     }
 
+    /// What all steps gave. Panics if the guest failed.
+    pub fn all(&self, kernel: &str) -> &[StepOutcome] {
+        let guest = match kernel {
+            "6.18" => &self.of_6_18,
+            "7.0" => &self.of_7_0,
+            _ => &self.of_another,
+        };
+        guest
+            .get_or_init(|| (self.boot)(kernel))
+            .as_ref()
+            .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"))
+    }
+
     /// What a step gave: its outcome, and everything said in it. Its command ended well.
     pub fn step<'a>(
         &self,
@@ -146,16 +160,7 @@ impl Guests {
         mut names: impl Iterator<Item = &'a str>,
         name: &str,
     ) -> (&StepOutcome, String) {
-        let guest = match kernel {
-            "6.18" => &self.of_6_18,
-            "7.0" => &self.of_7_0,
-            _ => &self.of_another,
-        };
-        let steps = guest
-            .get_or_init(|| (self.boot)(kernel))
-            .as_ref()
-            .unwrap_or_else(|error| panic!("kernel {kernel}: {error}"));
-        let step = &steps[names.position(|known| known == name).expect("a known step")];
+        let step = &self.all(kernel)[names.position(|known| known == name).expect("a known step")];
         let report = &step.report;
         let context = format!("kernel {kernel}, {}", everything_said(name, step));
         assert!(!report.timed_out, "a task hangs: {context}");
@@ -164,16 +169,13 @@ impl Guests {
     }
 }
 
-/// What a step of a file's only guest gave, and everything said in it. Its command ended well, and its scheduler was there
-/// to the end.
+/// What a step of a guest gave, and everything said in it. Its command ended well, and its scheduler was there to the end.
 pub fn step_of<'a>(
-    guest: &'static OnceLock<Steps>,
-    boot: fn() -> Steps,
+    steps: &'static Steps,
     mut names: impl Iterator<Item = &'a str>,
     name: &str,
 ) -> (&'static StepOutcome, String) {
-    let steps = guest.get_or_init(boot).as_ref();
-    let steps = steps.unwrap_or_else(|error| panic!("{error}"));
+    let steps = steps.as_ref().unwrap_or_else(|error| panic!("{error}"));
     let step = &steps[names.position(|known| known == name).expect("a known step")];
     let context = everything_said(name, step);
     assert_eq!(step.report.ejected, None, "{context}");
@@ -222,7 +224,7 @@ pub fn another_kernel() -> String {
 }
 
 /// A test per function and kernel. Those on another kernel run when they are asked for.
-#[macro_export]
+
 macro_rules! on_each_kernel {
     ($($name:ident)*) => {
         $(mod $name {
@@ -239,8 +241,9 @@ macro_rules! on_each_kernel {
             #[test]
             #[ignore = "on the kernel that USHER_TEST_KERNEL names"]
             fn on_another() {
-                super::$name(&super::common::another_kernel());
+                super::$name(&$crate::common::another_kernel());
             }
         })*
     };
 }
+pub(crate) use on_each_kernel;
