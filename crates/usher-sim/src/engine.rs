@@ -382,6 +382,7 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         stops: Vec::new(),
         slab: None,
         last_space: None,
+        borrowed: None,
         governor: crate::idle::Governor::default(),
     }
 }

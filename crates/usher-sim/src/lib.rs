@@ -51,6 +51,7 @@ pub mod queue;
 pub mod report;
 pub mod rng;
 mod sched;
+mod shared;
 mod state;
 mod stats;
 mod syscall;

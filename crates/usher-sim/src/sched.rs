@@ -383,6 +383,8 @@ impl Simulation {
             StopWhy::Exited => {
                 task.state = State::Dead;
                 task.exited_at = now;
+                let space = task.space;
+                self.host.tasks[space.index()].threads -= 1;
                 self.host.live -= 1;
             }
         }
@@ -436,6 +438,7 @@ impl Simulation {
         if prev != Some(next) {
             if prev.is_none() {
                 self.host.stats.starts_from_idle += 1;
+                self.host.return_space(cpu);
                 self.ask_policy(|policy, host| policy.idle_exit(host, cpu));
             }
             self.host.stats.preemptions += u64::from(prev.is_some() && why.is_runnable());
@@ -490,9 +493,10 @@ impl Simulation {
     // ---- idling ----
 
     fn go_idle(&mut self, cpu: Cpu, prev: Option<TaskId>) {
-        if prev.is_some() {
+        if let Some(prev) = prev {
+            self.host.borrow_space(cpu, prev);
             self.host.cpus[cpu.index()].idle_since = self.host.now;
-            self.host.trace_switch(cpu, prev, None);
+            self.host.trace_switch(cpu, Some(prev), None);
         }
         let again = prev.is_none();
         self.ask_policy(|policy, host| policy.idle_enter(host, cpu, again));

@@ -107,6 +107,8 @@ pub(crate) struct CpuState {
     pub timer_gen: u32,
     /// Address space of the task that ran last.
     pub last_space: Option<TaskId>,
+    /// Address space of several threads that it went idle with.
+    pub borrowed: Option<TaskId>,
     /// Work per ns alone on the core, 16 fraction bits.
     pub speed_q16: u32,
     /// Speed of kernel work: 0 for full speed, else ns per ns of the strongest type, 10 fraction bits.

@@ -13,6 +13,7 @@ use crate::ids::{Cpu, LineId, Nanos, TaskId};
 use crate::policy::{Host, WakeKind};
 use crate::program::{Action, Outcome, TaskSpec};
 use crate::sched::WORK_SHIFT;
+use crate::shared::End;
 use crate::state::{TimerEntry, TimerKind};
 use crate::task::{Left, Task, Todo, WaitsFor};
 use crate::world::{ChannelSpec, World};
@@ -54,12 +55,16 @@ impl Simulation {
             } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.read_ns);
+                host.take_file(me, channel, End::Reads);
                 host.read(me, channel, bytes, exact, false);
+                host.put_file(me, channel, End::Reads);
             }
             Action::Write { channel, bytes } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.write_ns);
+                host.take_file(me, channel, End::Writes);
                 host.write(me, channel, bytes, false);
+                host.put_file(me, channel, End::Writes);
             }
             Action::Poll(channels) => {
                 host.enter(0);
@@ -110,10 +115,12 @@ impl Simulation {
             } => {
                 host.charge(locks);
                 host.read(me, channel, bytes, exact, true);
+                host.put_file(me, channel, End::Reads);
             }
             Action::Write { channel, bytes } => {
                 host.charge(locks);
                 host.write(me, channel, bytes, true);
+                host.put_file(me, channel, End::Writes);
             }
             Action::Poll(channels) => host.poll(me, channels),
             lock => self.act(cpu, me, lock),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::cpuset::CpuSet;
-use crate::ids::{Cpu, Nanos, Node, TaskId};
+use crate::ids::{Cpu, LineId, Nanos, Node, TaskId};
 use crate::program::{Action, Class, Hint, Memory, Outcome, Program};
 use crate::rng::Rng;
 use crate::waitlist::{Links, WaitList};
@@ -163,6 +163,10 @@ pub struct Task {
     /// Whether it has called `exit`.
     pub(crate) exiting: bool,
     pub(crate) live_children: u32,
+    /// Tasks alive in the address space that this one was the first of.
+    pub(crate) threads: u32,
+    /// The line of that space's count, once there is one.
+    pub(crate) space_line: Option<LineId>,
     pub(crate) dead_children: VecDeque<TaskId>,
     pub(crate) exited_at: Nanos,
     pub(crate) created_at: Nanos,

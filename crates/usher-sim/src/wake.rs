@@ -34,8 +34,9 @@ impl Simulation {
             // It finds in the caches what its parent has there.
             self.caches.leave(&self.host.machine, cpu, &mut task);
         }
-        let (name, nr_allowed) = (Arc::clone(&task.name), task.nr_allowed);
+        let (name, nr_allowed, space) = (Arc::clone(&task.name), task.nr_allowed, task.space);
         self.host.tasks.push(task);
+        self.host.tasks[space.index()].threads += 1;
         self.host.live += 1;
         if nr_allowed == 0 {
             self.fail_workload(
@@ -369,6 +370,8 @@ fn new_task(
         partial: 0,
         exiting: false,
         live_children: 0,
+        threads: 0,
+        space_line: None,
         dead_children: VecDeque::new(),
         runtime: 0,
         ran_since: host.now,

@@ -133,6 +133,8 @@ pub(crate) struct ChannelState {
     pub writers: WaitList,
     pub line: Option<LineId>,
     pub message: Option<MessageLines>,
+    /// The counts of the files that its ends are.
+    pub files: [Option<LineId>; 2],
     /// In `poll`; a task may be in those of many channels.
     pub pollers: Vec<TaskId>,
 }
@@ -258,6 +260,7 @@ impl World {
                 writers: WaitList::default(),
                 line: None,
                 message: None,
+                files: [None; 2],
                 pollers: Vec::new(),
             },
         ))

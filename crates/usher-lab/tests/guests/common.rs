@@ -224,7 +224,6 @@ pub fn another_kernel() -> String {
 }
 
 /// A test per function and kernel. Those on another kernel run when they are asked for.
-
 macro_rules! on_each_kernel {
     ($($name:ident)*) => {
         $(mod $name {

@@ -67,8 +67,8 @@ const FIGURES: &[Figure] = &[
         "reckoned_loops",
         0,
         (0, 10_000_000),
-        "loops that `reckoned_ns` is the time of: at most so many are run, and the rest takes as long as the second half of these; 0: it is not \
-         reckoned",
+        "loops that `reckoned_ns` is the time of: at most so many are run, and the rest goes at the pace of these between half and four fifths of \
+         the messages; 0: it is not reckoned",
         "runs that take too long to simulate",
     ),
     count("datasize", 100, (1, 65_536), "bytes per message (-s)", "hackbench's default"),
@@ -113,8 +113,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         ready: world.new_channel(spec),
         start: world.new_channel(spec),
         messages: world.new_counter("messages"),
-        half: (groups * fds * fds * loops).div_ceil(2),
-        halfway: OnceLock::new(),
+        pace: Pace::new(groups * fds * fds * loops),
         elapsed: world.new_value("elapsed_ns"),
         reckoned,
     });
@@ -158,19 +157,52 @@ struct Plan {
     ready: Channel,
     start: Channel,
     messages: CounterId,
-    /// So many of them ...
-    half: u64,
-    /// ... had been read by then.
-    halfway: OnceLock<Nanos>,
+    pace: Pace,
     elapsed: ValueId,
     /// The time of so many loops.
     reckoned: Option<(u64, ValueId)>,
 }
 
-/// How long `whole` loops take, of which these are the first; the others go at the pace of their second half.
-fn reckon(whole: u64, loops: u64, elapsed: Nanos, second_half: Nanos) -> Nanos {
-    let missing = u128::from(whole - loops) * 2 * u128::from(second_half) / u128::from(loops);
-    elapsed + missing as Nanos
+/// How fast messages go once half of them have been read. The last fifth is left out: then groups end one after the other and leave the machine to
+/// the rest, which is a good part of a short run's time, and hardly any of a long one's.
+struct Pace {
+    /// Messages read, and when they had been, at both ends.
+    from: (u64, OnceLock<Nanos>),
+    to: (u64, OnceLock<Nanos>),
+}
+
+impl Pace {
+    fn new(messages: u64) -> Self {
+        let to = (messages * 4).div_ceil(5);
+        Self {
+            from: (messages / 2, OnceLock::new()),
+            to: (to, OnceLock::new()),
+        }
+    }
+
+    /// The nth message has been read.
+    fn read(&self, nth: u64, now: Nanos) {
+        for (at, when) in [&self.from, &self.to] {
+            if nth == *at {
+                when.set(now).expect("the counter comes there once");
+            }
+        }
+    }
+
+    /// Messages, and how long they took. All have been read; the first came after `began`.
+    fn measured(&self, began: Nanos) -> (u64, Nanos) {
+        let when = |end: &OnceLock<Nanos>| end.get().copied().unwrap_or(began);
+        (
+            self.to.0 - self.from.0,
+            when(&self.to.1) - when(&self.from.1),
+        )
+    }
+}
+
+/// How long `whole` loops take, of which these are the first; the messages of the others go at this pace.
+fn reckon(whole: u64, loops: u64, elapsed: Nanos, per_loop: u64, pace: (u64, Nanos)) -> Nanos {
+    let missing = u128::from(whole - loops) * u128::from(per_loop);
+    elapsed + (missing * u128::from(pace.1) / u128::from(pace.0)) as Nanos
 }
 
 struct Main {
@@ -273,8 +305,9 @@ impl Program for Main {
                         let elapsed = now - self.began;
                         ctx.set_value(plan.elapsed, elapsed);
                         if let Some((whole, value)) = plan.reckoned {
-                            let halfway = plan.halfway.get().expect("all messages are read");
-                            let time = reckon(whole, plan.loops, elapsed, now - halfway);
+                            let per_loop = self.groups.len() as u64 * plan.fds * plan.fds;
+                            let pace = plan.pace.measured(self.began);
+                            let time = reckon(whole, plan.loops, elapsed, per_loop, pace);
                             ctx.set_value(value, time);
                         }
                     }
@@ -349,10 +382,8 @@ impl Program for Receiver {
         }
         if self.step == 4 {
             self.step = 3;
-            if ctx.count(self.plan.messages, 1) == self.plan.half {
-                let halfway = self.plan.halfway.set(ctx.now());
-                halfway.expect("the counter comes there once");
-            }
+            let nth = ctx.count(self.plan.messages, 1);
+            self.plan.pace.read(nth, ctx.now());
             return Action::Compute(self.plan.receive);
         }
         if !self.left.take() {
@@ -406,11 +437,11 @@ mod tests {
         }
     }
 
-    // Goal: a long run's time follows from a short one's. Method: ten loops of 900 ns, the last five of 300 ns; a run of as many loops as
-    // asked for, or of more, which takes what it takes; and a quarter of a run, whose pace varies here by some percent.
+    // Goal: a long run's time follows from a short one's. Method: ten loops of 900 ns, of which 12 messages of 4 per loop took 300 ns; a run
+    // of as many loops as asked for, or of more, which takes what it takes; and a quarter of a run, whose pace varies here by some percent.
     #[test]
     fn long_runs_are_reckoned() {
-        assert_eq!(super::reckon(40, 10, 900, 300), 900 + 30 * 60);
+        assert_eq!(super::reckon(40, 10, 900, 4, (12, 300)), 900 + 30 * 100);
         let time = |loops: u64, reckoned: u64, metric| {
             let set = [
                 format!("loops={loops}"),
@@ -424,6 +455,26 @@ mod tests {
         assert_eq!(time(2000, 500, "reckoned_ns"), short);
         let ratio = time(500, 2000, "reckoned_ns") as f64 / long as f64;
         assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    // Goal: neither the beginning nor the end sets the pace. Method: 100 messages, one every 3 ns, of the second half one every 5 ns, and of the
+    // last fifth one every 50; and one single message.
+    #[test]
+    fn the_pace_is_that_in_between() {
+        let pace = super::Pace::new(100);
+        let mut now = 0;
+        for nth in 1..=100 {
+            now += match nth {
+                0..=50 => 3,
+                51..=80 => 5,
+                _ => 50,
+            };
+            pace.read(nth, now);
+        }
+        assert_eq!(pace.measured(0), (30, 150));
+        let pace = super::Pace::new(1);
+        pace.read(1, 70);
+        assert_eq!(pace.measured(20), (1, 50));
     }
 
     // Goal: the graph is hackbench's: one start byte wakes all, only senders wake receivers, and only
