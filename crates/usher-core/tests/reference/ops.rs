@@ -238,14 +238,14 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     }
 }
 
-/// So many operations, at one load after the other.
+/// So many operations, at one load after the other, besides those that say who ran where when a load begins.
 pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
     let phase = (nr / 12).max(1);
     let mut ops = Vec::with_capacity(nr);
-    let mut next_load = 0;
-    while ops.len() < nr {
+    let (mut next_load, mut besides) = (0, 0);
+    while ops.len() < nr + besides {
         let cid = random.below(machine.nr_cids());
-        if ops.len() >= next_load {
+        if ops.len() >= next_load + besides {
             next_load += phase;
             ops.push(Op::Load {
                 seed: random.next(),
@@ -253,8 +253,9 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
             });
             // Else there is always a CPU somewhere on which nobody ever ran.
             if random.one_in(2) {
-                let some = 0..machine.nr_cids().min(64);
-                ops.extend(some.map(|cid| Op::Ran(cid, draw_time(random))));
+                let some = machine.nr_cids().min(64);
+                ops.extend((0..some).map(|cid| Op::Ran(cid, draw_time(random))));
+                besides += some as usize;
             }
             continue;
         }
