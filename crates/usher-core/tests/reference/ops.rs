@@ -251,10 +251,12 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 seed: random.next(),
                 permille: random.pick(&[0, 10, 50, 200, 500, 900, 1000]),
             });
-            // Else there is always a CPU somewhere on which nobody ever ran.
+            // Else there is always a CPU somewhere that is vacant, so that nobody has to go by which one is calm.
             if random.one_in(2) {
                 let some = machine.nr_cids().min(64);
-                ops.extend((0..some).map(|cid| Op::Ran(cid, draw_time(random))));
+                ops.extend(
+                    (0..some).map(|cid| Op::Ran(cid, u64::from(random.between(170, 300)) << 20)),
+                );
                 besides += some as usize;
             }
             continue;
@@ -276,7 +278,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
                 demand: draw_demand(random),
             }),
             77 => ops.push(Op::MisfitCall(cid)),
-            78 => ops.push(Op::Crowd {
+            71 | 78 => ops.push(Op::Crowd {
                 cid,
                 by: random.below(machine.nr_cids()),
                 allowed: draw_allowed(random, machine),
@@ -289,7 +291,7 @@ pub fn draw(random: &mut Random, machine: &Machine, nr: usize) -> Vec<Op> {
             54..=59 => ops.push(Op::Enter(cid)),
             60..=63 => ops.push(Op::Exit(cid)),
             64..=68 => ops.push(Op::Again(cid)),
-            69..=71 => ops.push(Op::TestAndClear(cid)),
+            69 | 70 => ops.push(Op::TestAndClear(cid)),
             _ => ops.push(draw_call(random, machine, cid)),
         }
     }
