@@ -9,7 +9,7 @@
 //! A process of one thread has its counts to itself; no line is modelled for them.
 
 use crate::coherence::Access;
-use crate::ids::{Cpu, Id, LineId, TaskId};
+use crate::ids::{Cpu, Id, TaskId};
 use crate::policy::Host;
 use crate::task::Todo;
 use crate::world::Channel;
@@ -50,25 +50,17 @@ impl Host {
         self.access(line, Access::Rmw);
     }
 
-    /// The task begins a call on a file.
-    pub(crate) fn take_file(&mut self, me: TaskId, channel: Channel, end: End) {
+    /// The task begins a call on a file, or it is over.
+    pub(crate) fn count_file(&mut self, me: TaskId, channel: Channel, end: End) {
         if self.is_shared(self.task(me).space) {
-            let line = self.file_line(channel, end);
-            self.access(line, Access::Rmw);
+            self.touch(|world| &mut world.channels[channel.index()].files[end as usize]);
         }
     }
 
     /// The task's call on a file is over, unless it sleeps in it.
     pub(crate) fn put_file(&mut self, me: TaskId, channel: Channel, end: End) {
         if !matches!(self.task(me).todo, Todo::Sleep) {
-            self.take_file(me, channel, end);
+            self.count_file(me, channel, end);
         }
-    }
-
-    /// The line of a file's count, which is made on first use.
-    fn file_line(&mut self, channel: Channel, end: End) -> LineId {
-        let (lines, class) = (&mut self.lines, self.object_class);
-        let line = &mut self.world.channels[channel.index()].files[end as usize];
-        *line.get_or_insert_with(|| lines.add(class, None))
     }
 }

@@ -55,14 +55,14 @@ impl Simulation {
             } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.read_ns);
-                host.take_file(me, channel, End::Reads);
+                host.count_file(me, channel, End::Reads);
                 host.read(me, channel, bytes, exact, false);
                 host.put_file(me, channel, End::Reads);
             }
             Action::Write { channel, bytes } => {
                 let spec = host.world.channels[channel.index()].spec;
                 host.enter_file(spec, spec.write_ns);
-                host.take_file(me, channel, End::Writes);
+                host.count_file(me, channel, End::Writes);
                 host.write(me, channel, bytes, false);
                 host.put_file(me, channel, End::Writes);
             }

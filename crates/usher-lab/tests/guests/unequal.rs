@@ -204,14 +204,9 @@ fn boot() -> Steps {
 }
 
 /// What all steps gave, or why the guest failed.
-fn steps() -> &'static Steps {
+pub fn steps() -> &'static Steps {
     static GUEST: OnceLock<Steps> = OnceLock::new();
     GUEST.get_or_init(boot)
-}
-
-/// All steps; panics if the guest failed.
-pub fn all() -> &'static [StepOutcome] {
-    steps().as_ref().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What a step gave, and everything said in it.
