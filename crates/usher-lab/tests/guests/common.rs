@@ -10,7 +10,7 @@ use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
 use usher_lab::scheduler::KERNEL_SCHEDULER;
 
-/// Functions for scripts: waiting for what the kernel says of its scheduler.
+/// Functions for scripts: waiting for what the kernel says of its scheduler, and a CPU that goes and comes back.
 pub const SHELL: &str = r#"
 wait_state() {
     n=0
@@ -27,6 +27,13 @@ wait_attached_since() {
         sleep 0.1
     done
     wait_state enabled
+}
+leaves_and_returns() {
+    before=$(attached)
+    echo 0 > /sys/devices/system/cpu/cpu$1/online
+    sleep 0.2
+    echo 1 > /sys/devices/system/cpu/cpu$1/online
+    wait_attached_since $before
 }
 loader_lives() { kill -0 $USHER_SCHEDULER_PID || { echo 'the loader is gone'; exit 1; }; }
 "#;

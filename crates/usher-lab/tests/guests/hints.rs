@@ -106,13 +106,7 @@ $usher hint -- /tmp/chosen-one & echo "asked for none: $(begun)"
 
 const CPUS_OFFLINE: &str = r#"
 start_load
-for cpu in 1 6; do
-    before=$(attached)
-    echo 0 > /sys/devices/system/cpu/cpu$cpu/online
-    sleep 0.2
-    echo 1 > /sys/devices/system/cpu/cpu$cpu/online
-    wait_attached_since $before
-done
+for cpu in 1 6; do leaves_and_returns $cpu; done
 echo "load: $(get $load)"
 stop_load
 family after spread 8

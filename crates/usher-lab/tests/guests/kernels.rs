@@ -76,13 +76,7 @@ for round in 1 2 3 4; do
     before=$(attached); echo 1 > /sys/devices/system/cpu/cpu15/online; wait_attached_since $before
 done
 start_load
-for cpu in 1 8 15; do
-    before=$(attached)
-    echo 0 > /sys/devices/system/cpu/cpu$cpu/online
-    sleep 0.2
-    echo 1 > /sys/devices/system/cpu/cpu$cpu/online
-    wait_attached_since $before
-done
+for cpu in 1 8 15; do leaves_and_returns $cpu; done
 on_every_cpu
 stop_load; loader_lives; wait_state enabled
 echo \"online $(cat /sys/devices/system/cpu/online)\"";
