@@ -357,6 +357,7 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         core: info.map_or(0, |i| i.core.0),
         tier: info.map_or(0, |i| i.tier.0 as u8),
         curr: None,
+        leaving: None,
         phase: Phase::Idle,
         need_resched: false,
         tick_stopped: false,

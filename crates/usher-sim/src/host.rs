@@ -78,13 +78,14 @@ impl Host {
         self.cpus[cpu.index()].curr
     }
 
-    /// Whether a CPU runs nothing: the idle task is its current one. It may be on its way out of idle.
+    /// Whether a CPU runs nothing. It may be on its way out of idle, or look for something to run before it idles
+    /// ([`crate::policy::Policy::newidle`]).
     #[inline]
     pub fn is_idle(&self, cpu: Cpu) -> bool {
         self.cpus[cpu.index()].curr.is_none()
     }
 
-    /// Since when a CPU has run nothing; meaningless if it is busy.
+    /// Since when a CPU has run nothing; meaningless if it is busy, or looks for something to run.
     pub fn idle_since(&self, cpu: Cpu) -> Nanos {
         self.cpus[cpu.index()].idle_since
     }

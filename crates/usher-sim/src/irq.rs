@@ -2,7 +2,8 @@
 //! Interrupts: timers, ticks, and what CPUs send each other.
 //!
 //! A busy CPU takes an interrupt at once; its time is taken out of what the CPU was doing. An idle CPU
-//! first leaves its idle state. Not modelled: sections with interrupts off.
+//! first leaves its idle state. A CPU that looks for work elsewhere before it idles takes them when it has looked; other
+//! sections with interrupts off are not modelled.
 
 use std::cmp::Reverse;
 
@@ -22,7 +23,9 @@ impl Simulation {
                 self.host.cpus[cpu.index()].pending.put(kind, arg);
                 self.leave_idle_state(cpu);
             }
-            Phase::Exiting => self.host.cpus[cpu.index()].pending.put(kind, arg),
+            Phase::Exiting | Phase::Searching => {
+                self.host.cpus[cpu.index()].pending.put(kind, arg);
+            }
             Phase::User | Phase::Kernel | Phase::Entering => {
                 self.begin(cpu);
                 let c = &self.host.cpus[cpu.index()];
@@ -107,8 +110,8 @@ impl Simulation {
         }
     }
 
-    /// Takes the interrupts that arrived while the CPU was leaving its idle state: first timers and ticks,
-    /// then what other CPUs want, each kind in order of arrival.
+    /// Takes the interrupts that arrived while the CPU was leaving its idle state or had them off: first timers and
+    /// ticks, then what other CPUs want, each kind in order of arrival.
     pub(crate) fn take_pending(&mut self, cpu: Cpu) {
         let pending = std::mem::take(&mut self.host.cpus[cpu.index()].pending);
         for kind in [Kind::Timer, Kind::Tick, Kind::Resched, Kind::WakeList] {
@@ -127,6 +130,10 @@ impl Simulation {
         let mut list = std::mem::take(&mut self.host.cpus[cpu.index()].wake_list);
         for (task, kind, sync) in list.drain(..) {
             self.hand_over(task, cpu, EnqueueWhy::Placed { kind, sync });
+            // Its affinity may have changed on the way.
+            if !self.host.task(task).may_run_on(cpu) {
+                self.place_anew(task, None);
+            }
         }
         // Keep the allocation, and what a policy may have put on it meanwhile.
         let added = std::mem::replace(&mut self.host.cpus[cpu.index()].wake_list, list);
@@ -185,7 +192,9 @@ impl Simulation {
             }
             None => {
                 self.host.stats.ticks_idle += 1;
-                c.governor.tick_woke();
+                if c.phase == Phase::Kernel {
+                    c.governor.tick_woke(); // out of an idle state
+                }
                 if !c.tick_stopped {
                     self.ask_policy(|policy, host| policy.idle_tick(host, cpu));
                     self.arm_tick(cpu);

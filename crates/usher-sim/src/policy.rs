@@ -39,7 +39,7 @@ pub mod usher;
 
 /// What every policy needs.
 pub mod prelude {
-    pub use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo};
+    pub use super::{EnqueueWhy, Host, Leaving, Newidle, Placement, Policy, StopWhy, WakeInfo};
     pub use crate::coherence::Access;
     pub use crate::ids::{Cpu, LineId, Nanos, TaskId};
 }
@@ -98,7 +98,7 @@ impl Placement {
 /// How a task comes into the policy's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueWhy {
-    /// After `select`.
+    /// After `select`, or instead of it, if its CPU takes it back ([`Leaving::Queue`]).
     Placed {
         /// What `select` was called for.
         kind: WakeKind,
@@ -130,6 +130,28 @@ impl StopWhy {
     pub fn is_runnable(self) -> bool {
         matches!(self, StopWhy::Preempted | StopWhy::Yielded)
     }
+}
+
+/// What is done about a task that wakes while the CPU where it ran has not switched to anything else yet (`on_cpu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// That CPU takes it back: `enqueue` follows there as after [`Policy::remote_wake`], and nobody asks `select`.
+    Queue,
+    /// The waker waits until the CPU has switched, or, if it looks elsewhere, until its present look is over; `select` follows.
+    Wait,
+    /// For the policy it never left its queue; `select` follows at once.
+    Never,
+}
+
+/// What a CPU that has nothing to run does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Newidle {
+    /// It idles.
+    Idle,
+    /// There is something to run now: `pick_next` follows.
+    Pick,
+    /// It looks on when the time that this look took has passed: `newidle` follows again.
+    GoesOn,
 }
 
 /// A scheduler. Methods with a body are optional. Nothing here may block, read a clock other than
@@ -165,7 +187,8 @@ pub trait Policy: Send {
     }
 
     /// Finds a CPU for a task. Runs on `wake.waker_cpu`. As in the kernel it is not asked about tasks
-    /// that may run on one CPU only, nor about a task that is woken while still running.
+    /// that may run on one CPU only, nor about a task that is woken while still running, or that its CPU takes back
+    /// ([`Leaving::Queue`]).
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement;
 
     /// Whether a wakeup of `task` on `cpu` is handed over by an interrupt (`TTWU_QUEUE`): then `enqueue`
@@ -175,18 +198,33 @@ pub trait Policy: Send {
         false
     }
 
+    /// What is done about a wakeup of `task` if `cpu` is still switching away from it: see [`Leaving`]. Runs on the waker.
+    fn wake_leaving(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, waker_cpu: Cpu) -> Leaving {
+        let _ = (host, task, cpu, waker_cpu);
+        Leaving::Wait
+    }
+
     /// Takes a runnable task: queue it, and call [`Host::resched`] if a CPU should look (an idle CPU does
-    /// not look by itself). `cpu` is the one that `select` chose. Runs on the waker's CPU, or on `cpu` if
-    /// `remote_wake` said so.
+    /// not look by itself). `cpu` is the one that `select` chose, or where it was if `wake_leaving` said so. Runs on the waker's
+    /// CPU, or on `cpu` if that or `remote_wake` said so.
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy);
 
     /// Gives a queued task back without running it: its affinity changed, and `select` and `enqueue`
     /// follow.
     fn dequeue(&mut self, host: &mut Host, task: TaskId);
 
-    /// Chooses what `cpu` runs next and takes it off its queue; `None` to idle. Pulling from other CPUs
-    /// (newidle balance) belongs here.
+    /// Chooses what `cpu` runs next and takes it off its queue; `None` if there is nothing. It is the answer to every
+    /// [`Host::resched`] before it. A quick pull from other CPUs may be done here; a search that takes long belongs in `newidle`.
     fn pick_next(&mut self, host: &mut Host, cpu: Cpu) -> Option<TaskId>;
+
+    /// `cpu` has nothing to run, and may look for something elsewhere before it idles. A search goes on a look at a time:
+    /// between two of them what the first charged passes, and others go on, with interrupts to `cpu` held back. What was put
+    /// into its queue meanwhile is for the policy to see: a CPU that decides is deaf to [`Host::resched`]. `prev` is the task
+    /// that it leaves; `None` if it was idle.
+    fn newidle(&mut self, host: &mut Host, cpu: Cpu, prev: Option<TaskId>) -> Newidle {
+        let _ = (host, cpu, prev);
+        Newidle::Idle
+    }
 
     /// `task` has stopped running on `cpu`; see [`StopWhy`] for what to do. [`Host::runtime`] is up to
     /// date.

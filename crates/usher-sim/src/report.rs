@@ -315,9 +315,13 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
     put("starts_from_idle", stats.starts_from_idle as f64);
     put("wakeups", stats.wakes as f64);
     put("wakeups_on_cpu", stats.wakes_on_cpu as f64);
+    put("wakeups_leaving", stats.wakes_leaving as f64);
     put(
         "wakeups_to_idle_share",
-        ratio(stats.wakes_idle, stats.wakes - stats.wakes_on_cpu),
+        ratio(
+            stats.wakes_idle,
+            stats.wakes - stats.wakes_on_cpu - stats.wakes_leaving,
+        ),
     );
     put("forks", stats.forks as f64);
     put("migrations", migrations as f64);

@@ -12,7 +12,7 @@
 
 use crate::event::Kind;
 use crate::ids::{Core, Cpu, Id, Nanos, TaskId};
-use crate::policy::{StopWhy, WakeKind};
+use crate::policy::{Newidle, StopWhy, WakeKind};
 use crate::state::{Phase, NEVER};
 use crate::task::{State, Todo};
 use crate::trace::TraceEvent;
@@ -65,6 +65,14 @@ impl Simulation {
                     self.enter_idle_now(cpu);
                 }
             }
+            Phase::Searching => {
+                self.begin(cpu);
+                let prev = self.host.cpus[cpu.index()].leaving.take();
+                self.look_elsewhere(cpu, prev);
+                if self.host.cpus[cpu.index()].phase == Phase::Kernel {
+                    self.take_held_back(cpu);
+                }
+            }
             Phase::Idle => return false,
         }
         true
@@ -100,7 +108,7 @@ impl Simulation {
                 stats.user_ns += span - irq;
                 stats.kernel_ns += irq;
             }
-            Phase::Kernel | Phase::Entering => stats.kernel_ns += span,
+            Phase::Kernel | Phase::Entering | Phase::Searching => stats.kernel_ns += span,
             Phase::Exiting => stats.exiting_ns += span,
             Phase::Idle => {
                 stats.idle_ns += span;
@@ -312,7 +320,6 @@ impl Simulation {
     /// `to` is where a task that is `Moved` goes.
     pub(crate) fn schedule(&mut self, cpu: Cpu, why: StopWhy, to: Cpu) {
         self.host.charge(self.host.machine.costs().n.schedule_ns);
-        self.host.cpus[cpu.index()].need_resched = false;
         let prev = self.host.cpus[cpu.index()].curr;
         if let Some(prev) = prev {
             let Some((why, to)) = self.check_affinity(prev, cpu, why, to) else {
@@ -328,11 +335,49 @@ impl Simulation {
         if self.ended {
             return;
         }
-        match self.ask_policy(|policy, host| policy.pick_next(host, cpu)) {
+        if !self.pick(cpu, prev, why) {
+            self.look_elsewhere(cpu, prev);
+        }
+    }
+
+    /// Runs what the policy picks. False: nothing.
+    fn pick(&mut self, cpu: Cpu, prev: Option<TaskId>, why: StopWhy) -> bool {
+        let next = self.ask_policy(|policy, host| policy.pick_next(host, cpu));
+        match next {
             Some(next) if self.is_legal_pick(cpu, next) => self.switch_to(cpu, prev, next, why),
             Some(_) => {}
-            None => self.go_idle(cpu, prev),
+            None => return false,
         }
+        true
+    }
+
+    /// A CPU with nothing to run looks for something elsewhere, one place after the other, before it idles. What is
+    /// found or comes meanwhile runs.
+    fn look_elsewhere(&mut self, cpu: Cpu, prev: Option<TaskId>) {
+        let now = self.host.now;
+        match self.ask_policy(|policy, host| policy.newidle(host, cpu, prev)) {
+            Newidle::GoesOn if self.host.charged == 0 => {
+                let name = self.policy.name();
+                self.fail_rule(cpu, format!("{name} looks elsewhere in no time at all"));
+            }
+            Newidle::GoesOn => {
+                self.trace_leaving(cpu, prev, None);
+                self.host.cpus[cpu.index()].leaving = prev;
+                self.set_phase(cpu, Phase::Searching);
+                self.host.cpus[cpu.index()].until = now + self.host.charged;
+                self.arm(cpu);
+            }
+            Newidle::Pick if self.pick(cpu, prev, StopWhy::Slept) => {}
+            Newidle::Pick | Newidle::Idle => self.go_idle(cpu, prev),
+        }
+    }
+
+    /// Takes the interrupts that came while the CPU looked elsewhere: it has found something and switched.
+    fn take_held_back(&mut self, cpu: Cpu) {
+        let before = self.host.charged;
+        self.take_pending(cpu);
+        self.host.cpus[cpu.index()].until += self.host.charged - before;
+        self.arm(cpu);
     }
 
     /// A task whose affinity has changed under it goes elsewhere instead of back into the queue.
@@ -378,6 +423,7 @@ impl Simulation {
             StopWhy::Slept => {
                 task.state = State::Sleeping;
                 task.sleeps = task.sleeps.wrapping_add(1);
+                task.off_cpu_at = NEVER;
                 self.host.stuck += usize::from(!task.timed);
             }
             StopWhy::Exited => {
@@ -430,12 +476,14 @@ impl Simulation {
     fn switch_to(&mut self, cpu: Cpu, prev: Option<TaskId>, next: TaskId, why: StopWhy) {
         let now = self.host.now;
         self.host.queued -= 1;
-        self.host.cpus[cpu.index()].curr = Some(next);
+        let c = &mut self.host.cpus[cpu.index()];
+        (c.curr, c.need_resched) = (Some(next), false);
         let task = &mut self.host.tasks[next.index()];
         task.state = State::Running;
         task.cpu = cpu;
         task.ran_since = now;
-        if prev != Some(next) {
+        // Who has run elsewhere while this CPU looked around does not just go on.
+        if prev != Some(next) || task.last_ran != Some(cpu) {
             if prev.is_none() {
                 self.host.stats.starts_from_idle += 1;
                 self.host.return_space(cpu);
@@ -443,7 +491,11 @@ impl Simulation {
             }
             self.host.stats.preemptions += u64::from(prev.is_some() && why.is_runnable());
             self.account_switch(cpu, next);
-            self.host.trace_switch(cpu, prev, Some(next));
+            self.has_left(cpu, prev);
+            self.trace_leaving(cpu, prev, Some(next));
+        } else {
+            self.account_return(next);
+            self.trace_leaving(cpu, prev, Some(next));
         }
         let ticks = self.policy.wants_tick(&self.host, cpu, next);
         let c = &mut self.host.cpus[cpu.index()];
@@ -483,24 +535,69 @@ impl Simulation {
         task.switches = task.switches.wrapping_add(1);
         task.waited += at.saturating_sub(task.queued_at.max(stats.since));
         self.caches.enter(machine, cpu, task);
+        self.account_latency(next);
+    }
+
+    /// Books how long ago a task was woken that gets a CPU now.
+    fn account_latency(&mut self, next: TaskId) {
+        let at = self.host.now + self.host.charged;
+        let task = &mut self.host.tasks[next.index()];
         if task.woken_at != NEVER {
             let latency = at.saturating_sub(task.woken_at);
-            crate::metrics::record(&mut stats.wake_latency, latency);
+            crate::metrics::record(&mut self.host.stats.wake_latency, latency);
             task.woken_at = NEVER;
+        }
+    }
+
+    /// Books the wait of a task that goes on without a switch: it was woken before its CPU had left it.
+    fn account_return(&mut self, next: TaskId) {
+        let at = self.host.now + self.host.charged;
+        let task = &mut self.host.tasks[next.index()];
+        if task.woken_at != NEVER {
+            task.waited += at.saturating_sub(task.queued_at.max(self.host.stats.since));
+        }
+        self.account_latency(next);
+    }
+
+    /// The CPU has switched away from a task, unless that went elsewhere before.
+    fn has_left(&mut self, cpu: Cpu, prev: Option<TaskId>) {
+        let at = self.host.now + self.host.charged;
+        let prev = prev.map(|prev| &mut self.host.tasks[prev.index()]);
+        if let Some(prev) = prev.filter(|prev| prev.cpu == cpu && prev.off_cpu_at == NEVER) {
+            prev.off_cpu_at = at;
+        }
+    }
+
+    /// Traces that a CPU goes from a task to what is next. It has left it for nothing when it began to look elsewhere.
+    fn trace_leaving(&mut self, cpu: Cpu, prev: Option<TaskId>, next: Option<TaskId>) {
+        let looked = self.host.cpus[cpu.index()].phase == Phase::Searching;
+        let prev = prev.filter(|_| !looked);
+        if prev != next {
+            self.host.trace_switch(cpu, prev, next);
         }
     }
 
     // ---- idling ----
 
     fn go_idle(&mut self, cpu: Cpu, prev: Option<TaskId>) {
+        self.host.cpus[cpu.index()].need_resched = false;
+        self.has_left(cpu, prev);
+        self.trace_leaving(cpu, prev, None);
         if let Some(prev) = prev {
             self.host.borrow_space(cpu, prev);
             self.host.cpus[cpu.index()].idle_since = self.host.now;
-            self.host.trace_switch(cpu, Some(prev), None);
         }
         let again = prev.is_none();
         self.ask_policy(|policy, host| policy.idle_enter(host, cpu, again));
-        self.enter_idle(cpu);
+        self.take_pending(cpu);
+        if self.host.cpus[cpu.index()].need_resched {
+            // It has something to do before it has begun to idle.
+            self.set_phase(cpu, Phase::Entering);
+            self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
+            self.arm(cpu);
+        } else {
+            self.enter_idle(cpu);
+        }
     }
 
     /// Starts on the way into an idle state.

@@ -66,13 +66,15 @@ pub(crate) enum Phase {
     Kernel,
     /// Its current task computes.
     User,
+    /// In the kernel between two tasks: it has left one and looks elsewhere for the next, with interrupts off.
+    Searching,
 }
 
 impl Phase {
     /// Whether a CPU in this phase takes its share of the core.
     #[inline]
     pub fn is_busy(self) -> bool {
-        matches!(self, Phase::Kernel | Phase::User | Phase::Entering)
+        !matches!(self, Phase::Idle | Phase::Exiting)
     }
 }
 
@@ -97,6 +99,8 @@ pub(crate) struct CpuState {
     pub core: u32,
     pub tier: u8,
     pub idle_state: u8,
+    /// `Searching`: whom it has left; `None` if it was idle before.
+    pub leaving: Option<TaskId>,
 
     // What ticks, timers and switches look at.
     /// Interrupt time taken out of the current `User` phase.
@@ -118,7 +122,7 @@ pub(crate) struct CpuState {
     pub state_since: Nanos,
 
     pub governor: crate::idle::Governor,
-    /// Interrupts that arrived while it was leaving an idle state.
+    /// Interrupts that arrived while it was leaving an idle state, or had them off.
     pub pending: Pending,
 
     pub timers: BinaryHeap<Reverse<TimerEntry>>,

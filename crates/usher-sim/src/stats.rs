@@ -28,9 +28,10 @@ pub struct Stats {
     pub(crate) preemptions: u64,
     /// Starts of a task on a CPU that ran nothing.
     pub(crate) starts_from_idle: u64,
-    /// Wakeups, and those that found the task still running.
+    /// Wakeups, those that found the task still running, and those handed to the CPU that was still switching away from it.
     pub(crate) wakes: u64,
     pub(crate) wakes_on_cpu: u64,
+    pub(crate) wakes_leaving: u64,
     pub(crate) forks: u64,
     /// Wakeups placed on a CPU that was idle.
     pub(crate) wakes_idle: u64,
@@ -75,6 +76,7 @@ impl Stats {
             starts_from_idle: 0,
             wakes: 0,
             wakes_on_cpu: 0,
+            wakes_leaving: 0,
             forks: 0,
             wakes_idle: 0,
             wake_latency: new_latency(),

@@ -18,9 +18,9 @@ pub enum State {
     Waking,
     /// In the policy's hands, waiting for a CPU.
     Queued,
-    /// Running on its CPU (or on its way to sleep, until the CPU has switched away).
+    /// Running on its CPU (or on its way to sleep, until it gives the CPU away).
     Running,
-    /// Asleep.
+    /// Asleep, even if its CPU has not switched to anything else yet.
     Sleeping,
     /// Exited.
     Dead,
@@ -134,6 +134,8 @@ pub struct Task {
     /// Time it waited for a CPU since the measurement began, up to when it last got one.
     pub(crate) waited: Nanos,
     pub(crate) woken_at: Nanos,
+    /// Asleep: when the CPU where it ran has switched away from it (`on_cpu`).
+    pub(crate) off_cpu_at: Nanos,
     /// How often a CPU switched to it; it wraps.
     pub(crate) switches: u32,
     /// How often it went to sleep; it wraps.

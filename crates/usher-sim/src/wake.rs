@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::event::Kind;
 use crate::ids::{Cpu, Id, TaskId};
 use crate::machine::Distance;
-use crate::policy::{EnqueueWhy, Host, WakeInfo, WakeKind};
+use crate::policy::{EnqueueWhy, Host, Leaving, WakeInfo, WakeKind};
 use crate::program::{Action, Class, Hint, Outcome, TaskCtx, TaskSpec};
 use crate::rng::{mix, Rng};
 use crate::state::{Phase, NEVER};
@@ -72,7 +72,9 @@ impl Simulation {
                 self.host.stuck -= usize::from(!t.timed);
                 t.state = State::Waking;
                 t.woken_at = at;
-                self.place(task, WakeKind::Wake, waker, sync);
+                if !self.left_to_its_cpu(task, waker, sync) {
+                    self.place(task, WakeKind::Wake, waker, sync);
+                }
             }
             State::Waking | State::Queued | State::Dead => {
                 unreachable!(
@@ -80,6 +82,39 @@ impl Simulation {
                     t.state
                 )
             }
+        }
+    }
+
+    /// `try_to_wake_up()` of a task that sleeps already, but whose CPU is still in `schedule()`: hands it to that CPU, if
+    /// the policy says so, or waits until the CPU has switched.
+    fn left_to_its_cpu(&mut self, task: TaskId, waker: Option<TaskId>, sync: bool) -> bool {
+        let here = self.host.actor;
+        let t = &self.host.tasks[task.index()];
+        let (cpu, off_at) = (t.cpu, t.off_cpu_at);
+        if off_at <= self.host.now() || cpu == here {
+            return false;
+        }
+        let leaving = if t.may_run_on(cpu) {
+            self.ask_policy(|policy, host| policy.wake_leaving(host, task, cpu, here))
+        } else {
+            Leaving::Wait
+        };
+        match leaving {
+            Leaving::Queue => {
+                let cost = self.host.machine.costs().n.wake_ns;
+                self.host.charge(cost);
+                self.host.stats.wakes_leaving += 1;
+                self.trace_placed(task, WakeKind::Wake, waker, cpu, None, 0);
+                self.send_wake(task, cpu, WakeKind::Wake, sync);
+                true
+            }
+            Leaving::Wait => {
+                // How long a search will take is not known; how long its present look does is.
+                let until = off_at.min(self.host.cpus[cpu.index()].until);
+                self.host.charged += until.saturating_sub(self.host.now());
+                false
+            }
+            Leaving::Never => false,
         }
     }
 
@@ -100,7 +135,8 @@ impl Simulation {
         };
         if kind == WakeKind::Wake {
             let c = &self.host.cpus[cpu.index()];
-            self.host.stats.wakes_idle += u64::from(c.curr.is_none());
+            let idle = c.curr.is_none() && c.leaving.is_none();
+            self.host.stats.wakes_idle += u64::from(idle);
         }
         let remote = cpu != here
             && self.ask_policy(|policy, host| policy.remote_wake(host, task, cpu, here));
@@ -219,20 +255,23 @@ impl Simulation {
             return;
         }
         match t.state {
-            State::Queued => {
-                self.ask_policy(|policy, host| policy.dequeue(host, task));
-                self.host.queued -= 1;
-                self.host.tasks[task.index()].state = State::Waking;
-                self.place(task, WakeKind::Affinity, Some(waker), false);
-            }
+            State::Queued => self.place_anew(task, Some(waker)),
             // It moves when it is preempted: see `schedule`.
             State::Running => {
                 let cpu = t.cpu;
                 self.host.resched(cpu);
             }
-            // Placed anew when it wakes; in flight: checked where it lands.
+            // Placed anew when it wakes, or where it lands.
             State::Sleeping | State::Waking | State::Dead => {}
         }
+    }
+
+    /// Moves a queued task that may not run where it is.
+    pub(crate) fn place_anew(&mut self, task: TaskId, waker: Option<TaskId>) {
+        self.ask_policy(|policy, host| policy.dequeue(host, task));
+        self.host.queued -= 1;
+        self.host.tasks[task.index()].state = State::Waking;
+        self.place(task, WakeKind::Affinity, waker, false);
     }
 }
 
@@ -378,6 +417,7 @@ fn new_task(
         queued_at: host.now,
         waited: 0,
         woken_at: NEVER,
+        off_cpu_at: 0,
         switches: 0,
         sleeps: 0,
         work_done: 0,

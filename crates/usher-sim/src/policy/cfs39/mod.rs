@@ -47,6 +47,7 @@ use super::fair::task::Task as CfsTask;
 use super::fair::weight;
 use super::fair::work;
 use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
+use crate::coherence::Access;
 use crate::cpuset::CpuSet;
 use crate::error::SimError;
 use crate::ids::{Cpu, LineId, Nanos, StatId, TaskId};
@@ -412,6 +413,16 @@ impl Policy for Cfs39 {
             cpu,
             reason: reason as u16,
         }
+    }
+
+    /// TTWU_QUEUE: from another last-level cache, unless the task is new.
+    fn remote_wake(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, waker_cpu: Cpu) -> bool {
+        let queue =
+            host.task(task).last_ran().is_some() && !host.machine().same_llc(cpu, waker_cpu);
+        if queue {
+            host.access(self.rq(cpu).line, Access::Rmw);
+        }
+        queue
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {

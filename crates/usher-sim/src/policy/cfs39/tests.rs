@@ -4,9 +4,13 @@
 use std::sync::Arc;
 
 use crate::case::{machine, parse_policy, Case};
-use crate::engine::Options;
+use crate::engine::{Options, Simulation};
+use crate::ids::Cpu;
 use crate::params::Params;
+use crate::program::{Action, TaskCtx, TaskSpec};
 use crate::report::Report;
+use crate::workload::{Headline, Stop, Workload};
+use crate::world::World;
 use usher_topo::Source;
 
 fn run(on: &str, policy: &str, workload: &str, set: &[&str], seed: u64) -> Report {
@@ -88,5 +92,44 @@ fn equal_cpus_are_left_alone() {
         let value = |policy| run("2a15", policy, workload, &[set], 1).metrics[metric];
         let ratio = value("cfs-3.9+mixed-capacity") / value("cfs-3.9+shi");
         assert!((ratio - 1.0).abs() < 0.015, "{workload} {set}: {ratio}");
+    }
+}
+
+// Goal: TTWU_QUEUE: a wakeup from another cluster's cache is handed over by an interrupt; one from the same cache is not, nor is
+// a birth.
+// Method: the question asked on CPU 0, an A15, for the other A15 and for an A7, of a task that has run and of a new one.
+#[test]
+fn wakeups_from_another_cluster_are_queued() {
+    let exits = |_: &mut TaskCtx<'_>| Action::Exit;
+    let workload = Workload {
+        name: "nobody".into(),
+        parameters: Default::default(),
+        world: World::new(),
+        tasks: vec![TaskSpec::new("nobody", exits)],
+        stop: Stop::AllExit,
+        warmup: 0,
+        headline: Headline {
+            metric: "none".into(),
+            higher_is_better: true,
+            tail: None,
+        },
+        limits: Vec::new(),
+    };
+    let tc2 = Source::Machine("tc2-2a15-3a7".into());
+    let machine = machine(&tc2, &Params::new()).expect("built in");
+    let (policy, _) = crate::policy::build("cfs-3.9", Params::new()).expect("built in");
+    let mut sim = Simulation::new(machine, policy, workload, 1, Options::default()).expect("legal");
+    sim.policy.attach(&mut sim.host);
+    let spec = TaskSpec::new("task", exits);
+    let task = sim.create(None, 0, spec).expect("a legal task");
+    for (ran, cpu, queued) in [
+        (true, 1, false),
+        (true, 2, true),
+        (false, 1, false),
+        (false, 2, false),
+    ] {
+        sim.host.tasks[task.index()].last_ran = ran.then_some(Cpu(cpu));
+        let asked = (sim.policy).remote_wake(&mut sim.host, task, Cpu(cpu), Cpu(0));
+        assert_eq!(asked, queued, "CPU {cpu}, has run: {ran}");
     }
 }

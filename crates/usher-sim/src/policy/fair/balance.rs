@@ -196,7 +196,8 @@ impl Fair {
     /// 6.5: whether `dst` is the CPU in charge of its group.
     fn should_balance(&self, host: &Host, env: &Env) -> bool {
         if env.idle == IdleKind::NewlyIdle {
-            return self.nr_running(env.dst) == 0 && self.cpu(env.dst).pending == 0;
+            let comes = self.nr_running(env.dst) > 0 || self.cpu(env.dst).pending > 0;
+            return !(comes && self.cfg.newidle_heeds_wakeups);
         }
         let (domain, step) = env.domain();
         let machine = host.machine();
@@ -545,10 +546,11 @@ pub(super) fn scan_budget(weight: u64, util: u64, pct: u64) -> u64 {
 /// 6.5: the own group is busy itself: both should meet at the average.
 fn load_imbalance(picture: &Picture, busiest: &GroupStats) -> u64 {
     let (local, average) = (&picture.local, picture.average());
-    if local.avg_load >= busiest.avg_load || local.avg_load >= average {
+    let mine = local.average_load();
+    if mine >= busiest.avg_load || mine >= average {
         return 0;
     }
     let above = busiest.avg_load.saturating_sub(average) * busiest.capacity;
-    let below = (average - local.avg_load) * local.capacity;
+    let below = (average - mine) * local.capacity;
     above.min(below) / 1024
 }

@@ -160,15 +160,18 @@ pub fn pick(times: &CfsTimes, rq: &Rq, tasks: &Tasks) -> Option<TaskId> {
 /// The chosen task becomes the current one.
 pub fn set_next(rq: &mut Rq, tasks: &mut Tasks, id: TaskId, now: Nanos) {
     rq.remove(tasks, id);
-    for buddy in [&mut rq.next_buddy, &mut rq.last_buddy, &mut rq.skip_buddy] {
-        if *buddy == Some(id) {
-            *buddy = None;
-        }
-    }
+    clear_buddies(rq, id);
     rq.curr = Some(id);
     let task = &mut tasks[id.index()];
     task.exec_start = now;
     task.picked_sum_exec = task.sum_exec;
+}
+
+/// A task is nobody's buddy any more.
+fn clear_buddies(rq: &mut Rq, id: TaskId) {
+    for buddy in [&mut rq.next_buddy, &mut rq.last_buddy, &mut rq.skip_buddy] {
+        buddy.take_if(|buddy| *buddy == id);
+    }
 }
 
 /// 6.1 tick: whether the current task's turn is over. Its time is accounted.
@@ -180,8 +183,8 @@ pub fn tick(times: &CfsTimes, rq: &mut Rq, tasks: &Tasks) -> bool {
     let slice = slice(times, rq, curr);
     let ran = curr.sum_exec - curr.picked_sum_exec;
     if ran > slice {
-        // Its turn is over; a buddy of old must not bring it straight back.
-        (rq.next_buddy, rq.last_buddy, rq.skip_buddy) = (None, None, None);
+        // Its turn is over; being a buddy must not bring it straight back.
+        clear_buddies(rq, id);
         return true;
     }
     let Some((&(first, _), _)) = rq.tree.first_key_value() else {
@@ -213,8 +216,8 @@ pub fn wakeup_preempts(times: &CfsTimes, rq: &mut Rq, tasks: &Tasks, wakee: Task
 
 /// `sched_yield` by the current task.
 pub fn yield_curr(rq: &mut Rq) {
-    if rq.nr > 1 {
-        (rq.next_buddy, rq.last_buddy) = (None, None);
-        rq.skip_buddy = rq.curr;
+    if let (Some(id), true) = (rq.curr, rq.nr > 1) {
+        clear_buddies(rq, id);
+        rq.skip_buddy = Some(id);
     }
 }

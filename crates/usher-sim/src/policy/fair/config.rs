@@ -183,7 +183,7 @@ pub struct Config {
     pub one_pass: bool,
     /// 6.3: the CPUs that share target's L2 come first (6.8).
     pub cluster_first: bool,
-    /// 6.3: wakeups on an idle CPU of the same LLC are queued, too (5.19).
+    /// 6.3: wakeups on an idle CPU of the same LLC are queued, too (6.0).
     pub queue_to_idle: bool,
 
     /// 6.4: when a new task stays on its node.
@@ -195,6 +195,14 @@ pub struct Config {
     pub pct_above_llc: u64,
     /// 6.5: how much longer a busy CPU waits between balancing.
     pub busy_factor: u64,
+    /// 6.5: a busy CPU's intervals are a jiffy short of that, so that those of one domain are no multiples of another's
+    /// (5.10).
+    pub busy_less_a_jiffy: bool,
+    /// 6.5: a task's utilisation counts for less after each failure, as its load does (6.8).
+    pub failures_shrink_util: bool,
+    /// 6.5: the cap of the average idle time follows the costs of searches when that of the last domain looked at was decayed
+    /// (5.16), not that of any.
+    pub last_domain_forgets: bool,
     /// 6.5: when newly idle CPUs look for work.
     pub newidle_gate: NewidleGate,
     /// 6.2, 7.x deltas and 6.12 LTS: newly idle CPUs look at a domain at random, in proportion to how
@@ -203,7 +211,7 @@ pub struct Config {
     /// 6.5: a newly idle CPU takes one task and runs it, instead of all that the imbalance asks for. Only of kernels with
     /// `CONFIG_PREEMPTION`: by default those with `PREEMPT_DYNAMIC` (5.12 and later), not the `PREEMPT_VOLUNTARY` of servers before.
     pub newidle_takes_one: bool,
-    /// 6.5: a CPU that a wakeup is on its way to does not look for other work (5.16).
+    /// 6.5: a CPU that a wakeup is on its way to does not look for other work (5.14, within a search 6.0).
     pub newidle_heeds_wakeups: bool,
     /// 6.5: idle CPUs are balanced as soon as one of them is due, also one that went idle since they last were
     /// (5.15).
@@ -244,6 +252,9 @@ impl Config {
             numa_imbalance: false,
             pct_above_llc: 125,
             busy_factor: 32,
+            busy_less_a_jiffy: false,
+            failures_shrink_util: false,
+            last_domain_forgets: false,
             newidle_gate: NewidleGate::MigrationCost,
             newidle_dice: false,
             newidle_takes_one: false,
@@ -272,6 +283,8 @@ impl Config {
             numa_imbalance: true,
             pct_above_llc: 117,
             busy_factor: 16,
+            busy_less_a_jiffy: true,
+            last_domain_forgets: true,
             newidle_gate: NewidleGate::DomainCost,
             newidle_takes_one: true,
             newidle_heeds_wakeups: true,
@@ -287,6 +300,7 @@ impl Config {
             name: "eevdf".into(),
             class: Class::Eevdf(EevdfTimes::BASE),
             cluster_first: true,
+            failures_shrink_util: true,
             newidle_dice: true,
             idle_core_balances: true,
             sibling_by_core: true,

@@ -80,12 +80,13 @@ impl Fair {
     }
 
     /// 6.5: filters by how much the task weighs; takes it off the imbalance if it passes.
-    fn wanted(&self, env: &mut Env, task: TaskId, src: Cpu) -> bool {
+    pub(super) fn wanted(&self, env: &mut Env, task: TaskId, src: Cpu) -> bool {
         let failed = self.cpu(env.dst).sds[env.place].failed.min(63);
         let task = self.task(task);
-        let value = match env.what {
-            Move::Load => task.avg.load.max(1),
-            Move::Util => task.util_est(),
+        let (value, shift) = match env.what {
+            Move::Load => (task.avg.load.max(1), failed),
+            Move::Util if self.cfg.failures_shrink_util => (task.util_est(), failed),
+            Move::Util => (task.util_est(), 0),
             Move::Tasks => {
                 env.imbalance -= 1;
                 return true;
@@ -99,7 +100,7 @@ impl Fair {
                 return true;
             }
         };
-        if (value >> failed) as i64 > env.imbalance {
+        if (value >> shift) as i64 > env.imbalance {
             return false;
         }
         env.imbalance -= value as i64;

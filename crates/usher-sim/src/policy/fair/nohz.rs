@@ -8,10 +8,11 @@
 
 use super::balance::IdleKind;
 use super::config::{NewidleGate, MS};
-use super::state::{work, Fair};
+use super::state::{work, Fair, Search};
 use crate::coherence::Access;
 use crate::host::Host;
 use crate::ids::{Cpu, Id, Nanos};
+use crate::policy::Newidle;
 
 /// What an interrupt to an idle CPU asks for (`NOHZ_*_KICK`).
 const KICK_BALANCE: u64 = 1;
@@ -26,10 +27,17 @@ const COST_DECAY_NS: Nanos = 1_000_000_000;
 
 impl Fair {
     /// 6.5: the interval of a domain now.
-    fn interval(&self, cpu: Cpu, place: usize, busy: bool) -> Nanos {
-        let factor = if busy { self.cfg.busy_factor } else { 1 };
+    pub(super) fn interval(&self, cpu: Cpu, place: usize, busy: bool) -> Nanos {
         let longest = (self.nr_cpus as u64 * 100 * MS).max(self.tick_ns);
-        (self.cpu(cpu).sds[place].interval * factor).clamp(self.tick_ns, longest)
+        let interval = self.cpu(cpu).sds[place].interval;
+        let interval = match busy {
+            true if self.cfg.busy_less_a_jiffy => {
+                (interval * self.cfg.busy_factor).saturating_sub(self.tick_ns)
+            }
+            true => interval * self.cfg.busy_factor,
+            false => interval,
+        };
+        interval.clamp(self.tick_ns, longest)
     }
 
     /// 6.5 rule 1: the scheduler's part of a tick.
@@ -62,12 +70,15 @@ impl Fair {
     /// 6.5 `rebalance_domains`: from the inside out, the domains that are due.
     fn rebalance_domains(&mut self, host: &mut Host, cpu: Cpu, mut idle: IdleKind) {
         let mut next = host.now() + 60_000 * MS;
-        let (mut go_on, mut cost) = (true, 0);
+        let (mut go_on, mut cost, mut forgot) = (true, 0, false);
         for place in 0..self.domains.chain[cpu.index()].len() {
-            self.forget_cost(host.now(), cpu, place);
+            let forgets = self.forget_cost(host.now(), cpu, place);
+            forgot = forgets || (forgot && !self.cfg.last_domain_forgets);
             cost += self.cpu(cpu).sds[place].max_newidle_cost;
-            if !go_on {
-                continue;
+            match go_on {
+                false if forgot => continue,
+                false => break,
+                true => {}
             }
             let busy = idle == IdleKind::Busy && !self.only_idle_policy(cpu);
             let mut interval = self.interval(cpu, place, busy);
@@ -89,16 +100,21 @@ impl Fair {
         }
         let least = self.cfg.migration_cost_ns;
         let state = self.cpu_mut(cpu);
-        state.max_idle_cost = cost.max(least);
+        if forgot {
+            state.max_idle_cost = cost.max(least);
+        }
         state.next_balance = next;
     }
 
-    fn forget_cost(&mut self, now: Nanos, cpu: Cpu, place: usize) {
+    /// Whether it was time to.
+    fn forget_cost(&mut self, now: Nanos, cpu: Cpu, place: usize) -> bool {
         let sd = self.sd_mut(cpu, place);
-        if now > sd.cost_decayed_at + COST_DECAY_NS {
+        let due = now > sd.cost_decayed_at + COST_DECAY_NS;
+        if due {
             sd.max_newidle_cost = sd.max_newidle_cost * 253 / 256;
             sd.cost_decayed_at = now;
         }
+        due
     }
 
     // ---- 2. idle CPUs ----
@@ -198,23 +214,23 @@ impl Fair {
 
     // ---- 3. newly idle CPUs ----
 
-    /// 6.5 `newidle_balance`. Returns whether there is something to run now.
-    pub(super) fn newidle_balance(&mut self, host: &mut Host, cpu: Cpu) -> bool {
-        if self.cfg.newidle_heeds_wakeups && self.cpu(cpu).pending > 0 {
-            return false;
+    /// 6.5 `newidle_balance`, a domain at a time: what happens to the CPU while it looks at one ends the search.
+    pub(super) fn search_newly_idle(
+        &mut self,
+        host: &mut Host,
+        cpu: Cpu,
+        leaving: bool,
+    ) -> Newidle {
+        let Some(mut search) = self.begin_or_resume(host, cpu, leaving) else {
+            return Newidle::Idle;
+        };
+        let comes = self.cfg.newidle_heeds_wakeups && self.cpu(cpu).pending > 0;
+        if comes || search.pulled > 0 || self.nr_running(cpu) > 0 {
+            return self.end_search(cpu, search.spent);
         }
-        self.cpu_mut(cpu).idle_stamp = host.now().max(1);
-        host.access(self.overload_line, Access::Read);
-        if !self.overload || !self.newidle_worth(cpu) {
-            self.expect_balance(cpu, 0);
-            return false;
-        }
-        host.count(self.counters.newidle, 1);
-        self.decay_blocked(host, cpu);
-        let mut spent = 0;
-        for place in 0..self.domains.chain[cpu.index()].len() {
+        for place in search.place..self.domains.chain[cpu.index()].len() {
             let sd = self.cpu(cpu).sds[place];
-            if self.cpu(cpu).avg_idle < spent + sd.max_newidle_cost {
+            if self.cpu(cpu).avg_idle < search.spent + sd.max_newidle_cost {
                 self.expect_balance(cpu, place);
                 break;
             }
@@ -226,27 +242,52 @@ impl Fair {
                 .load_balance(host, cpu, place, IdleKind::NewlyIdle)
                 .moved;
             let cost = host.now() - at;
-            self.note_newidle(
-                host.now(),
-                cpu,
-                place,
-                cost,
-                if moved > 0 { weight } else { 0 },
-            );
-            spent += cost;
+            let success = if moved > 0 { weight } else { 0 };
+            self.note_newidle(host.now(), cpu, place, cost, success);
             self.expect_balance(cpu, place);
-            if moved > 0 || self.nr_running(cpu) > 0 || self.cpu(cpu).pending > 0 {
-                break;
-            }
+            (search.place, search.spent) = (place + 1, search.spent + cost);
+            search.pulled = moved;
+            host.count(self.counters.newidle_pulled, u64::from(moved > 0));
+            self.cpu_mut(cpu).search = Some(search);
+            return Newidle::GoesOn;
         }
+        self.end_search(cpu, search.spent)
+    }
+
+    /// Where the search begins or goes on. `None`: it is not worth it.
+    fn begin_or_resume(&mut self, host: &mut Host, cpu: Cpu, leaving: bool) -> Option<Search> {
+        if let Some(search) = self.cpu(cpu).search {
+            return Some(search);
+        }
+        if self.cfg.newidle_heeds_wakeups && self.cpu(cpu).pending > 0 {
+            return None;
+        }
+        self.cpu_mut(cpu).idle_stamp = host.now().max(1);
+        host.access(self.overload_line, Access::Read);
+        if !self.overload || !self.newidle_worth(cpu) {
+            self.expect_balance(cpu, 0);
+            return None;
+        }
+        host.count(self.counters.newidle, 1);
+        self.decay_blocked(host, cpu);
+        let search = Search {
+            leaving,
+            ..Search::default()
+        };
+        self.cpu_mut(cpu).search = Some(search);
+        Some(search)
+    }
+
+    fn end_search(&mut self, cpu: Cpu, spent: Nanos) -> Newidle {
+        let found = self.nr_running(cpu) > 0;
         let state = self.cpu_mut(cpu);
+        state.search = None;
         state.max_idle_cost = state.max_idle_cost.max(spent);
-        let pulled = self.nr_running(cpu) > 0;
-        if pulled {
-            self.cpu_mut(cpu).idle_stamp = 0;
-            host.count(self.counters.newidle_pulled, 1);
+        if !found {
+            return Newidle::Idle;
         }
-        pulled
+        state.idle_stamp = 0;
+        Newidle::Pick
     }
 
     /// An idle CPU is due for balancing when its domain is, as an idle CPU counts.

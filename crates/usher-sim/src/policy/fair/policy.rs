@@ -10,7 +10,7 @@ use super::task::Task;
 use crate::coherence::Access;
 use crate::host::Host;
 use crate::ids::{Cpu, Id, Nanos, TaskId};
-use crate::policy::{EnqueueWhy, Placement, Policy, StopWhy, WakeInfo, WakeKind};
+use crate::policy::{EnqueueWhy, Leaving, Newidle, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 
 impl Fair {
     /// A model of this version as a policy.
@@ -62,6 +62,13 @@ impl Fair {
         super::search::update_avg(&mut state.avg_idle, period);
         state.avg_idle = state.avg_idle.min(2 * state.max_idle_cost);
         state.idle_stamp = 0;
+    }
+
+    /// A task that wakes goes onto another CPU's list.
+    fn send_off(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
+        host.access(self.cpu(cpu).rq_line, Access::Rmw);
+        self.cpu_mut(cpu).pending += 1;
+        self.tasks[task.index()].in_flight = true;
     }
 
     fn enqueue_rt(&mut self, host: &mut Host, task: TaskId, cpu: Cpu) {
@@ -161,20 +168,32 @@ impl Policy for Fair {
         }
     }
 
-    /// 6.3 TTWU_QUEUE: across LLCs; 5.19 and later also to a CPU with nothing to run.
+    /// 6.3 TTWU_QUEUE: across LLCs; 6.0 and later also to a CPU with nothing to run.
     fn remote_wake(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, waker_cpu: Cpu) -> bool {
         let me = self.task(task);
         if me.delayed || !me.attached {
             return false; // never left, or new
         }
-        let idle = self.cfg.queue_to_idle && self.nr_running(cpu) == 0;
-        if self.same_llc(cpu, waker_cpu) && !idle {
-            return false;
+        let idle = self.cfg.queue_to_idle && self.nr_seen(cpu) == 0;
+        let queue = idle || !self.same_llc(cpu, waker_cpu);
+        if queue {
+            self.send_off(host, task, cpu);
         }
-        host.access(self.cpu(cpu).rq_line, Access::Rmw);
-        self.cpu_mut(cpu).pending += 1;
-        self.tasks[task.index()].in_flight = true;
-        true
+        queue
+    }
+
+    /// 6.3 TTWU_QUEUE of a task whose CPU is in `schedule()`: across LLCs, or if that has nothing else to run. Before 6.0
+    /// one other task did not count.
+    fn wake_leaving(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, waker_cpu: Cpu) -> Leaving {
+        if self.task(task).delayed {
+            return Leaving::Never;
+        }
+        let others = u32::from(!self.cfg.queue_to_idle);
+        if self.same_llc(cpu, waker_cpu) && self.nr_seen(cpu) > others {
+            return Leaving::Wait;
+        }
+        self.send_off(host, task, cpu);
+        Leaving::Queue
     }
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
@@ -241,14 +260,15 @@ impl Policy for Fair {
             state.rt.curr = Some((task, prio, now));
             next = Some(task);
         }
-        let mut next = next.or_else(|| self.run_next(host, cpu));
+        let next = next.or_else(|| self.run_next(host, cpu));
         host.access(self.cpu(cpu).load_line, Access::Write);
         host.unlock(self.cpu(cpu).rq_line, taken);
-        if next.is_none() && self.newidle_balance(host, cpu) {
-            next = self.run_next(host, cpu);
-        }
         self.update_misfit(host, cpu);
         next
+    }
+
+    fn newidle(&mut self, host: &mut Host, cpu: Cpu, prev: Option<TaskId>) -> Newidle {
+        self.search_newly_idle(host, cpu, prev.is_some())
     }
 
     fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {

@@ -64,6 +64,19 @@ impl SdState {
     }
 }
 
+/// How far a newly idle CPU's search for work has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Search {
+    /// It has left a task, and has not switched to the idle task yet.
+    pub leaving: bool,
+    /// The next domain to look at, by place in the CPU's chain.
+    pub place: usize,
+    /// What the search took so far.
+    pub spent: Nanos,
+    /// Tasks that the present look has found. They are queued already, but for others only when it is over.
+    pub pulled: u32,
+}
+
 /// A CPU.
 #[derive(Clone, Debug)]
 pub struct CpuState {
@@ -97,6 +110,8 @@ pub struct CpuState {
     pub marked_idle: bool,
     /// An interrupt that asks it to balance for all idle CPUs is on its way.
     pub kicked: bool,
+    /// 6.5: it looks for work before it idles.
+    pub(super) search: Option<Search>,
     /// Its averages want decaying although it is idle.
     pub has_blocked: bool,
     /// 6.3 `wake_wide` of the idle task: wakeups by interrupts that hit an idle CPU.
@@ -247,7 +262,8 @@ impl Fair {
                 self.new_cpu(cpu, capacity, rq_line, load_line)
             })
             .collect();
-        // The machine has been up for long: every domain was balanced at some time within its interval.
+        // The machine has been up for long: every domain was balanced at some time within its interval, which nothing to
+        // do has made as long as it gets.
         for sd in self.cpus.iter_mut().flat_map(|cpu| &mut cpu.sds) {
             sd.last_balance = -(host.rng().below(sd.interval) as i64);
         }
@@ -255,7 +271,7 @@ impl Fair {
 
     fn new_cpu(&self, cpu: Cpu, capacity: u32, rq_line: LineId, load_line: LineId) -> CpuState {
         let sds = self.domains.chain[cpu.index()].iter().map(|step| {
-            let interval = self.domains.all[step.domain].weight() * super::config::MS;
+            let interval = 2 * self.domains.all[step.domain].weight() * super::config::MS;
             SdState {
                 interval,
                 newidle_calls: 512,
@@ -281,6 +297,7 @@ impl Fair {
             nohz_idle: false,
             marked_idle: true,
             kicked: false,
+            search: None,
             has_blocked: false,
             idle_task: Task::new(crate::program::Class::NORMAL, cpu),
             sds: sds.collect(),
@@ -370,7 +387,19 @@ impl Fair {
     #[inline]
     pub(super) fn is_idle(&self, cpu: Cpu) -> bool {
         let state = self.cpu(cpu);
-        state.rq.nr == 0 && state.pending == 0 && state.rt.nr() == 0
+        state.rq.nr == 0 && state.pending == 0 && state.rt.nr() == 0 && !self.is_leaving(cpu)
+    }
+
+    /// Tasks queued or running, of all classes, as others see it.
+    pub(super) fn nr_seen(&self, cpu: Cpu) -> u32 {
+        let pulled = self.cpu(cpu).search.map_or(0, |search| search.pulled);
+        self.nr_running(cpu).saturating_sub(pulled)
+    }
+
+    /// Whether it has left a task and looks for another: the idle task is not its current one yet.
+    #[inline]
+    pub(super) fn is_leaving(&self, cpu: Cpu) -> bool {
+        self.cpu(cpu).search.is_some_and(|search| search.leaving)
     }
 
     /// `sched_idle_cpu()`: all it has to run is `SCHED_IDLE`.

@@ -92,7 +92,7 @@ impl GroupStats {
             && (self.util * pct > self.capacity * 100 || self.runnable * 100 > self.capacity * pct)
     }
 
-    /// 6.5: the type, and with it the average load where types of that kind are compared by it.
+    /// 6.5: the type.
     pub fn classify(&mut self, pct: u64, imbalanced: bool, smt_balance: bool, packing: bool) {
         self.kind = if self.is_overloaded(pct) {
             GroupType::Overloaded
@@ -109,7 +109,11 @@ impl GroupStats {
         } else {
             GroupType::HasSpare
         };
-        self.avg_load = self.load * 1024 / self.capacity.max(1);
+    }
+
+    /// Load by capacity.
+    pub fn average_load(&self) -> u64 {
+        self.load * 1024 / self.capacity.max(1)
     }
 }
 
@@ -161,13 +165,17 @@ impl Fair {
             let nr = u64::from(self.nr_running(cpu)) - mine;
             stats.nr += nr;
             stats.nr_fair += u64::from(rq.nr) - mine;
-            stats.idle_cpus += u64::from(nr == 0 && self.cpu(cpu).pending == 0);
+            let idle = nr == 0 && self.cpu(cpu).pending == 0 && !self.is_leaving(cpu);
+            stats.idle_cpus += u64::from(idle);
         }
         if domain.asym && !self.fits(me.util_est(), group.cpus[0]) {
             stats.misfit = 1;
         }
         host.charge(group.cpus.len() as u64 * work::STAT_NS + work::GROUP_NS);
         stats.classify(domain.pct, false, false, false);
+        if matches!(stats.kind, GroupType::FullyBusy | GroupType::Overloaded) {
+            stats.avg_load = stats.average_load();
+        }
         stats
     }
 
@@ -210,6 +218,9 @@ impl Fair {
         let smt = self.cfg.smt_balance && gives && group.is_smt && stats.nr_fair > 1;
         let packing = gives && self.group_packs(domain, dst, group, &stats);
         stats.classify(domain.pct, imbalanced, smt, packing);
+        if stats.kind == GroupType::Overloaded {
+            stats.avg_load = stats.average_load();
+        }
         stats
     }
 }

@@ -4,11 +4,11 @@
 use super::machine;
 use super::stage::Stage;
 use crate::ids::{Cpu, Id, TaskId};
-use crate::policy::fair::balance::{greater, IdleKind};
+use crate::policy::fair::balance::{greater, Env, IdleKind, Move};
 use crate::policy::fair::config::{Config, Hints, MS};
 use crate::policy::fair::eevdf::Join;
 use crate::policy::fair::stats::{GroupStats, GroupType};
-use crate::policy::{Policy, StopWhy};
+use crate::policy::{Newidle, Policy, StopWhy};
 use crate::program::{Class, Hint};
 
 /// A time at which nothing is cache-hot any more.
@@ -174,27 +174,119 @@ fn what_came_from_another_cpu_is_not_hot() {
     assert_eq!(balance(&mut stage, 0, 1, IdleKind::Idle), 1);
 }
 
-// Goal: 6.5: the interval doubles when balanced, up to twice the weight in ms, and is the minimum again
-// after something was moved; busy CPUs wait 16 (5.9: 32) times as long.
+// Goal: 6.5: the interval doubles when balanced, up to twice the weight in ms, as on a machine that has long been idle, and is
+// the minimum again after something was moved; busy CPUs wait 16 (5.9: 32) times as long, since 5.10 less a jiffy.
 // Method: the MC domain of 16 CPUs.
 #[test]
 fn intervals_double_when_balanced() {
     let mut stage = Stage::new(machine("zen3-2s"), Config::cfs60());
     stage.at(COLD, Cpu(0));
     let interval = |stage: &Stage| stage.fair.cpus[0].sds[1].interval / MS;
+    assert_eq!(interval(&stage), 32);
+    pile(&mut stage, 1, 4);
+    stage.at(2 * COLD, Cpu(0));
+    assert!(balance(&mut stage, 0, 1, IdleKind::Idle) > 0);
     assert_eq!(interval(&stage), 16);
     for _ in 0..3 {
         balance(&mut stage, 0, 1, IdleKind::Idle);
         assert_eq!(interval(&stage), 32);
     }
-    pile(&mut stage, 1, 4);
-    stage.at(2 * COLD, Cpu(0));
-    assert!(balance(&mut stage, 0, 1, IdleKind::Idle) > 0);
-    assert_eq!(interval(&stage), 16);
-    assert_eq!(
-        (Config::cfs60().busy_factor, Config::cfs59().busy_factor),
-        (16, 32)
-    );
+    for (cfg, busy) in [
+        (Config::cfs60(), 16 * 32 * MS - 4 * MS),
+        (Config::cfs59(), 32 * 32 * MS),
+    ] {
+        let stage = Stage::new(machine("zen3-2s"), cfg);
+        assert_eq!(stage.fair.interval(Cpu(0), 1, false), 32 * MS);
+        assert_eq!(stage.fair.interval(Cpu(0), 1, true), busy);
+    }
+}
+
+// Goal: 6.5: the balancer compares average loads of overloaded groups only; that of a fully busy one counts as none.
+// Method: a core with two tasks that wait a lot, and with three.
+#[test]
+fn average_loads_are_those_of_overloaded_groups() {
+    for (tasks, kind, load) in [
+        (2, GroupType::FullyBusy, 0),
+        (3, GroupType::Overloaded, 1500),
+    ] {
+        let mut stage = Stage::new(machine("zen3-2s"), Config::cfs60());
+        pile(&mut stage, 1, tasks);
+        stage.set_load(1, 3000);
+        stage.fair.cpus[1].rq.avg.runnable = 4096;
+        let domains = stage.fair.domains.clone();
+        let (domain, step) = domains.at(Cpu(1), 1);
+        let place = (stage.fair.domains.chain[1][1].domain, step.local);
+        let host = &mut stage.sim.host;
+        let stats =
+            (stage.fair).balance_stats(host, domain, place, (Cpu(0), true), false, |_| true);
+        assert_eq!((stats.kind, stats.avg_load), (kind, load), "{tasks} tasks");
+    }
+}
+
+// Goal: 6.5: a task's load counts for less after each failure; its utilisation does since 6.8.
+// Method: both are 400 beside an imbalance of 300; one failure.
+#[test]
+fn failures_let_larger_tasks_go() {
+    for (cfg, what, goes) in [
+        (Config::cfs60(), Move::Util, false),
+        (Config::eevdf(), Move::Util, true),
+        (Config::cfs60(), Move::Load, true),
+    ] {
+        let mut stage = Stage::new(machine("zen3-2s"), cfg);
+        let task = stage.waiter(1);
+        let avg = &mut stage.fair.tasks[task.index()].avg;
+        (avg.util, avg.load) = (400, 400);
+        stage.fair.cpus[0].sds[1].failed = 1;
+        let mut env = Env::new(&stage.fair, Cpu(0), 1, IdleKind::Idle);
+        (env.what, env.imbalance) = (what, 300);
+        let wanted = stage.fair.wanted(&mut env, task, Cpu(1));
+        assert_eq!((wanted, env.imbalance < 0), (goes, goes), "{what:?}");
+    }
+}
+
+// Goal: 6.5: a newly idle CPU searches a domain at a time, and for others it is not idle yet, unless it was idle before it searched.
+// What is queued there or, since 5.14, is on its way ends the search.
+// Method: CPU 2 with a task that it leaves, told that some CPU has too much; none has.
+#[test]
+fn newly_idle_cpus_search_a_domain_at_a_time() {
+    let stage = |cfg| {
+        let mut stage = Stage::new(machine("zen3-2s"), cfg);
+        let task = stage.sleeper(2);
+        stage.fair.overload = true;
+        stage.at(COLD, Cpu(2));
+        (stage, task)
+    };
+    let look = |stage: &mut Stage, prev| stage.fair.newidle(&mut stage.sim.host, Cpu(2), prev);
+
+    let (mut whole, task) = stage(Config::cfs60());
+    let domains = whole.fair.domains.chain[2].len();
+    for place in 1..=domains {
+        assert_eq!(look(&mut whole, Some(task)), Newidle::GoesOn);
+        assert_eq!(whole.fair.cpus[2].search.map(|s| s.place), Some(place));
+        assert!(!whole.fair.is_idle(Cpu(2)));
+    }
+    assert_eq!(look(&mut whole, Some(task)), Newidle::Idle);
+    assert!(whole.fair.is_idle(Cpu(2)) && whole.fair.cpus[2].idle_stamp > 0);
+
+    let (mut again, _) = stage(Config::cfs60());
+    assert_eq!(look(&mut again, None), Newidle::GoesOn);
+    assert!(again.fair.is_idle(Cpu(2)));
+
+    let (mut queued, task) = stage(Config::cfs60());
+    look(&mut queued, Some(task));
+    queued.queue(task);
+    assert_eq!(look(&mut queued, Some(task)), Newidle::Pick);
+    assert_eq!(queued.counter("newidle_pulls"), 0);
+
+    for (cfg, next) in [
+        (Config::cfs59(), Newidle::GoesOn),
+        (Config::cfs60(), Newidle::Idle),
+    ] {
+        let (mut pending, task) = stage(cfg);
+        look(&mut pending, Some(task));
+        pending.fair.cpus[2].pending = 1;
+        assert_eq!(look(&mut pending, Some(task)), next);
+    }
 }
 
 // Goal: 6.5: active balance after more than nice_tries + 2 failures, by the stopper, which then moves the
@@ -285,17 +377,17 @@ fn newidle_is_gated_by_the_idle_time() {
     }
 }
 
-// Goal: 6.5, since 5.16: no newidle balancing on a CPU that a wakeup is on its way to.
+// Goal: 6.5, since 5.14: no newidle balancing on a CPU that a wakeup is on its way to; before, it pulls all the same.
 // Method: the pull of above, with a wakeup pending.
 #[test]
 fn newly_idle_cpus_wait_for_wakeups_on_their_way() {
-    for (cfg, balances) in [(Config::cfs59(), 1), (Config::cfs60(), 0)] {
+    for (cfg, balances, pulls) in [(Config::cfs59(), 1, true), (Config::cfs60(), 0, false)] {
         let mut stage = Stage::new(machine("zen3-2s"), cfg);
         pile(&mut stage, 1, 3);
         stage.at(COLD, Cpu(2));
         stage.fair.overload = true;
         stage.fair.cpus[2].pending = 1;
-        stage.pick(2);
+        assert_eq!(stage.pick(2).is_some(), pulls);
         assert_eq!(stage.counter("newidle_balances"), balances);
     }
 }

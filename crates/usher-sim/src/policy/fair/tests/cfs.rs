@@ -192,6 +192,22 @@ fn buddies_go_first_while_that_is_fair() {
     );
 }
 
+// Goal: 6.1: who yields or has had its turn is no buddy any more; other buddies remain.
+// Method: task 0 runs, and is somebody's buddy as task 1 is.
+#[test]
+fn only_the_own_buddies_are_forgotten() {
+    let (mut rq, mut tasks) = started(&[0, 0]);
+    assert_eq!(rq.curr, Some(t(0)));
+    (rq.next_buddy, rq.last_buddy) = (Some(t(1)), Some(t(0)));
+    cfs::yield_curr(&mut rq);
+    let buddies = |rq: &Rq| (rq.next_buddy, rq.last_buddy, rq.skip_buddy);
+    assert_eq!(buddies(&rq), (Some(t(1)), None, Some(t(0))));
+    rq.last_buddy = Some(t(0));
+    cfs::update_curr(&mut rq, &mut tasks, 100 * MS);
+    assert!(cfs::tick(&times(), &mut rq, &tasks));
+    assert_eq!(buddies(&rq), (Some(t(1)), None, None));
+}
+
 /// Runs the queue for `total` ns with a tick each `tick`, and returns what each task ran.
 fn run(rq: &mut Rq, tasks: &mut Tasks, total: Nanos, tick: Nanos) -> Vec<Nanos> {
     let mut now = 0;

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::policy::fair::config::Config;
 use crate::policy::fair::Fair;
 use crate::policy::fifo::Fifo;
-use crate::policy::{EnqueueWhy, Placement, Policy, WakeInfo, WakeKind};
+use crate::policy::{EnqueueWhy, Newidle, Placement, Policy, WakeInfo, WakeKind};
 use crate::program::{Action, Class, Hint, TaskCtx, TaskSpec};
 use crate::task::State;
 use crate::workload::{Headline, Stop, Workload};
@@ -116,7 +116,14 @@ impl Stage {
     pub fn pick(&mut self, cpu: u32) -> Option<TaskId> {
         let now = self.now();
         self.at(now, Cpu(cpu));
-        let next = self.fair.pick_next(&mut self.sim.host, Cpu(cpu));
+        let mut next = self.fair.pick_next(&mut self.sim.host, Cpu(cpu));
+        while next.is_none() {
+            match self.fair.newidle(&mut self.sim.host, Cpu(cpu), None) {
+                Newidle::Idle => break,
+                Newidle::Pick => next = self.fair.pick_next(&mut self.sim.host, Cpu(cpu)),
+                Newidle::GoesOn => {}
+            }
+        }
         self.sim.host.cpus[cpu as usize].curr = next;
         self.sim.host.cpus[cpu as usize].need_resched = false;
         if let Some(id) = next {

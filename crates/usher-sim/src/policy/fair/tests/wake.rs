@@ -5,7 +5,8 @@ use super::machine;
 use super::stage::Stage;
 use crate::ids::Cpu;
 use crate::policy::fair::config::{Config, Hints};
-use crate::policy::{Policy, WakeInfo, WakeKind};
+use crate::policy::fair::state::Search;
+use crate::policy::{Leaving, Policy, WakeInfo, WakeKind};
 use crate::program::Hint;
 
 /// What `wake_affine` chooses for a sleeper of CPU 1 that CPU 0 wakes.
@@ -208,7 +209,7 @@ fn wake_hints_choose_the_llc() {
     );
 }
 
-// Goal: 6.3 TTWU_QUEUE: a wakeup is queued across LLCs; on an idle queue of the LLC from 5.19 on; a task
+// Goal: 6.3 TTWU_QUEUE: a wakeup is queued across LLCs; on an idle queue of the LLC from 6.0 on; a task
 // that never left its queue is not.
 // Method: the question asked for near and far, idle and busy targets.
 #[test]
@@ -234,6 +235,45 @@ fn wakeups_are_queued_across_llcs_or_to_idle_cpus() {
             }
         }
     }
+}
+
+// Goal: the same of a task whose CPU has not switched from it yet: queued there across LLCs, or if that has nothing else to run; before
+// 6.0 with one other task, too. One that never left its queue is not waited for.
+// Method: the question asked for 0, 1 and 2 others, near and far; a task that a search has just found is nobody's other yet.
+#[test]
+fn a_cpu_takes_back_whom_it_is_leaving() {
+    use Leaving::{Never, Queue, Wait};
+    for (cfg, near) in [
+        (Config::cfs59(), [Queue, Queue, Wait]),
+        (Config::cfs60(), [Queue, Wait, Wait]),
+    ] {
+        for (others, near) in (0..).zip(near) {
+            let mut stage = Stage::new(machine("zen3-2s"), cfg.clone());
+            for (cpu, answer) in [(1, near), (9, Queue)] {
+                (0..others).for_each(|_| _ = stage.waiter(cpu));
+                let task = stage.sleeper(cpu);
+                stage.at(1000, Cpu(0));
+                let host = &mut stage.sim.host;
+                let got = stage.fair.wake_leaving(host, task, Cpu(cpu), Cpu(0));
+                assert_eq!(got, answer, "{others} others on CPU {cpu}");
+                let pending = stage.fair.cpus[cpu as usize].pending;
+                assert_eq!(pending, u32::from(answer == Queue));
+            }
+        }
+    }
+    let mut stage = Stage::new(machine("zen3-2s"), Config::cfs60());
+    stage.waiter(1);
+    let task = stage.sleeper(1);
+    stage.fair.cpus[1].search = Some(Search {
+        pulled: 1,
+        ..Search::default()
+    });
+    stage.at(1000, Cpu(0));
+    let mut ask = || (stage.fair).wake_leaving(&mut stage.sim.host, task, Cpu(1), Cpu(0));
+    assert_eq!(ask(), Queue);
+    stage.fair.tasks[task.index()].delayed = true;
+    let mut ask = || (stage.fair).wake_leaving(&mut stage.sim.host, task, Cpu(1), Cpu(0));
+    assert_eq!(ask(), Never);
 }
 
 // Goal: a target outside the task's affinity falls back to an allowed CPU, of the same node if there is one.
