@@ -75,10 +75,11 @@ impl Fair {
             let forgets = self.forget_cost(host.now(), cpu, place);
             forgot = forgets || (forgot && !self.cfg.last_domain_forgets);
             cost += self.cpu(cpu).sds[place].max_newidle_cost;
-            match go_on {
-                false if forgot => continue,
-                false => break,
-                true => {}
+            if !go_on && forgot {
+                continue;
+            }
+            if !go_on {
+                break;
             }
             let busy = idle == IdleKind::Busy && !self.only_idle_policy(cpu);
             let mut interval = self.interval(cpu, place, busy);
