@@ -97,3 +97,24 @@ pub struct Workload {
     /// What the model leaves out, one short sentence each; printed with the results.
     pub limits: Vec<String>,
 }
+
+#[cfg(test)]
+impl Workload {
+    /// Some tasks of a test, of which no metric matters more than another.
+    pub(crate) fn bare(world: World, tasks: Vec<TaskSpec>, stop: Stop) -> Workload {
+        Workload {
+            name: "test".into(),
+            parameters: BTreeMap::new(),
+            world,
+            tasks,
+            stop,
+            warmup: 0,
+            headline: Headline {
+                metric: "none".into(),
+                higher_is_better: true,
+                tail: None,
+            },
+            limits: Vec::new(),
+        }
+    }
+}

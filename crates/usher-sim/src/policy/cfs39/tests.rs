@@ -9,7 +9,7 @@ use crate::ids::Cpu;
 use crate::params::Params;
 use crate::program::{Action, TaskCtx, TaskSpec};
 use crate::report::Report;
-use crate::workload::{Headline, Stop, Workload};
+use crate::workload::{Stop, Workload};
 use crate::world::World;
 use usher_topo::Source;
 
@@ -101,20 +101,8 @@ fn equal_cpus_are_left_alone() {
 #[test]
 fn wakeups_from_another_cluster_are_queued() {
     let exits = |_: &mut TaskCtx<'_>| Action::Exit;
-    let workload = Workload {
-        name: "nobody".into(),
-        parameters: Default::default(),
-        world: World::new(),
-        tasks: vec![TaskSpec::new("nobody", exits)],
-        stop: Stop::AllExit,
-        warmup: 0,
-        headline: Headline {
-            metric: "none".into(),
-            higher_is_better: true,
-            tail: None,
-        },
-        limits: Vec::new(),
-    };
+    let nobody = vec![TaskSpec::new("nobody", exits)];
+    let workload = Workload::bare(World::new(), nobody, Stop::AllExit);
     let tc2 = Source::Machine("tc2-2a15-3a7".into());
     let machine = machine(&tc2, &Params::new()).expect("built in");
     let (policy, _) = crate::policy::build("cfs-3.9", Params::new()).expect("built in");

@@ -14,7 +14,7 @@ use crate::policy::fifo::Fifo;
 use crate::policy::{EnqueueWhy, Newidle, Placement, Policy, WakeInfo, WakeKind};
 use crate::program::{Action, Class, Hint, TaskCtx, TaskSpec};
 use crate::task::State;
-use crate::workload::{Headline, Stop, Workload};
+use crate::workload::{Stop, Workload};
 use crate::world::World;
 
 use std::sync::Arc;
@@ -31,20 +31,8 @@ fn exits(_: &mut TaskCtx<'_>) -> Action {
 impl Stage {
     /// A stage on a machine, with an idle model of this version.
     pub fn new(machine: Machine, cfg: Config) -> Stage {
-        let workload = Workload {
-            name: "stage".into(),
-            parameters: Default::default(),
-            world: World::new(),
-            tasks: vec![TaskSpec::new("nobody", exits)],
-            stop: Stop::AllExit,
-            warmup: 0,
-            headline: Headline {
-                metric: "none".into(),
-                higher_is_better: true,
-                tail: None,
-            },
-            limits: Vec::new(),
-        };
+        let nobody = vec![TaskSpec::new("nobody", exits)];
+        let workload = Workload::bare(World::new(), nobody, Stop::AllExit);
         let fifo = Box::<Fifo>::default();
         let sim = Simulation::new(machine, fifo, workload, 1, Options::default());
         let mut stage = Stage {

@@ -11,7 +11,7 @@ use crate::policy::fair::config::{Config, Hints, LlcMask, MS};
 use crate::policy::fair::Fair;
 use crate::program::{Action, Class, Outcome, Program, TaskCtx, TaskSpec};
 use crate::report::Report;
-use crate::workload::{Headline, Stop, Workload};
+use crate::workload::{Stop, Workload};
 use crate::world::{CounterId, Futex, World};
 
 /// All versions, and all switches.
@@ -52,20 +52,7 @@ fn run(
     stop: Stop,
     seed: u64,
 ) -> Report {
-    let workload = Workload {
-        name: "test".into(),
-        parameters: Default::default(),
-        world,
-        tasks,
-        stop,
-        warmup: 0,
-        headline: Headline {
-            metric: "none".into(),
-            higher_is_better: true,
-            tail: None,
-        },
-        limits: Vec::new(),
-    };
+    let workload = Workload::bare(world, tasks, stop);
     let policy = Fair::boxed(cfg.clone());
     let sim = Simulation::new(machine(on), policy, workload, seed, Options::default());
     sim.expect("a simulation")
