@@ -240,6 +240,13 @@ impl Simulation {
         self.arm(cpu);
     }
 
+    /// A phase begins that lasts for what was charged.
+    fn take_charged(&mut self, cpu: Cpu, phase: Phase) {
+        self.set_phase(cpu, phase);
+        self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
+        self.arm(cpu);
+    }
+
     /// The current task's kernel segment, or its computing, is done: what next?
     pub(crate) fn proceed(&mut self, cpu: Cpu) {
         let curr = self.host.cpus[cpu.index()].curr.expect("a task runs");
@@ -354,7 +361,6 @@ impl Simulation {
     /// A CPU with nothing to run looks for something elsewhere, one place after the other, before it idles. What is
     /// found or comes meanwhile runs.
     fn look_elsewhere(&mut self, cpu: Cpu, prev: Option<TaskId>) {
-        let now = self.host.now;
         match self.ask_policy(|policy, host| policy.newidle(host, cpu, prev)) {
             Newidle::GoesOn if self.host.charged == 0 => {
                 let name = self.policy.name();
@@ -363,9 +369,7 @@ impl Simulation {
             Newidle::GoesOn => {
                 self.trace_leaving(cpu, prev, None);
                 self.host.cpus[cpu.index()].leaving = prev;
-                self.set_phase(cpu, Phase::Searching);
-                self.host.cpus[cpu.index()].until = now + self.host.charged;
-                self.arm(cpu);
+                self.take_charged(cpu, Phase::Searching);
             }
             Newidle::Pick if self.pick(cpu, prev, StopWhy::Slept) => {}
             Newidle::Pick | Newidle::Idle => self.go_idle(cpu, prev),
@@ -492,11 +496,10 @@ impl Simulation {
             self.host.stats.preemptions += u64::from(prev.is_some() && why.is_runnable());
             self.account_switch(cpu, next);
             self.has_left(cpu, prev);
-            self.trace_leaving(cpu, prev, Some(next));
-        } else {
-            self.account_return(next);
-            self.trace_leaving(cpu, prev, Some(next));
+        } else if task.woken_at != NEVER {
+            self.account_wait(next); // woken before its CPU had left it
         }
+        self.trace_leaving(cpu, prev, Some(next));
         let ticks = self.policy.wants_tick(&self.host, cpu, next);
         let c = &mut self.host.cpus[cpu.index()];
         c.ticks_wanted = ticks;
@@ -520,7 +523,7 @@ impl Simulation {
             n.switch_ns
         };
         self.host.charge(cost);
-        let (machine, at) = (&self.host.machine, self.host.now + self.host.charged);
+        let machine = &self.host.machine;
         let stats = &mut self.host.stats;
         stats.switches += 1;
         let task = &mut self.host.tasks[next.index()];
@@ -533,30 +536,20 @@ impl Simulation {
         }
         task.last_ran = Some(cpu);
         task.switches = task.switches.wrapping_add(1);
-        task.waited += at.saturating_sub(task.queued_at.max(stats.since));
         self.caches.enter(machine, cpu, task);
-        self.account_latency(next);
+        self.account_wait(next);
     }
 
-    /// Books how long ago a task was woken that gets a CPU now.
-    fn account_latency(&mut self, next: TaskId) {
+    /// Books how long a task that gets a CPU now waited for it, and how long ago it was woken.
+    fn account_wait(&mut self, next: TaskId) {
         let at = self.host.now + self.host.charged;
         let task = &mut self.host.tasks[next.index()];
+        task.waited += at.saturating_sub(task.queued_at.max(self.host.stats.since));
         if task.woken_at != NEVER {
             let latency = at.saturating_sub(task.woken_at);
             crate::metrics::record(&mut self.host.stats.wake_latency, latency);
             task.woken_at = NEVER;
         }
-    }
-
-    /// Books the wait of a task that goes on without a switch: it was woken before its CPU had left it.
-    fn account_return(&mut self, next: TaskId) {
-        let at = self.host.now + self.host.charged;
-        let task = &mut self.host.tasks[next.index()];
-        if task.woken_at != NEVER {
-            task.waited += at.saturating_sub(task.queued_at.max(self.host.stats.since));
-        }
-        self.account_latency(next);
     }
 
     /// The CPU has switched away from a task, unless that went elsewhere before.
@@ -592,9 +585,7 @@ impl Simulation {
         self.take_pending(cpu);
         if self.host.cpus[cpu.index()].need_resched {
             // It has something to do before it has begun to idle.
-            self.set_phase(cpu, Phase::Entering);
-            self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
-            self.arm(cpu);
+            self.take_charged(cpu, Phase::Entering);
         } else {
             self.enter_idle(cpu);
         }
@@ -611,9 +602,7 @@ impl Simulation {
             self.arm_tick(cpu);
         }
         self.host.charge(self.host.machine.costs().n.idle_enter_ns);
-        self.set_phase(cpu, Phase::Entering);
-        self.host.cpus[cpu.index()].until = self.host.now + self.host.charged;
-        self.arm(cpu);
+        self.take_charged(cpu, Phase::Entering);
     }
 
     /// Is in the idle state from now on.

@@ -29,15 +29,15 @@ impl Fair {
     /// 6.5: the interval of a domain now.
     pub(super) fn interval(&self, cpu: Cpu, place: usize, busy: bool) -> Nanos {
         let longest = (self.nr_cpus as u64 * 100 * MS).max(self.tick_ns);
-        let interval = self.cpu(cpu).sds[place].interval;
-        let interval = match busy {
-            true if self.cfg.busy_less_a_jiffy => {
-                (interval * self.cfg.busy_factor).saturating_sub(self.tick_ns)
-            }
-            true => interval * self.cfg.busy_factor,
-            false => interval,
+        let factor = if busy { self.cfg.busy_factor } else { 1 };
+        let less = if busy && self.cfg.busy_less_a_jiffy {
+            self.tick_ns
+        } else {
+            0
         };
-        interval.clamp(self.tick_ns, longest)
+        (self.cpu(cpu).sds[place].interval * factor)
+            .saturating_sub(less)
+            .clamp(self.tick_ns, longest)
     }
 
     /// 6.5 rule 1: the scheduler's part of a tick.
@@ -324,9 +324,8 @@ impl Fair {
         if cost > sd.max_newidle_cost {
             sd.max_newidle_cost = cost;
             sd.cost_decayed_at = now;
-        } else if gate == NewidleGate::DomainCost && now > sd.cost_decayed_at + COST_DECAY_NS {
-            sd.max_newidle_cost = sd.max_newidle_cost * 253 / 256;
-            sd.cost_decayed_at = now;
+        } else if gate == NewidleGate::DomainCost {
+            self.forget_cost(now, cpu, place);
         }
     }
 
