@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tasks that only another node wakes: the host's part of core/src/follow.c. What is kept of a task stands in its storage, which it has
- * from the first such wakeup on. How often it has slept the kernel counts as its voluntary switches.
+ * Tasks that go to those who wake them: the host's part of core/src/follow.c. What is kept of a task stands in its storage, which it has
+ * from the first wakeup by another LLC on. How often it has slept the kernel counts as its voluntary switches.
  */
 #ifndef USHER_FOLLOW_BPF_H
 #define USHER_FOLLOW_BPF_H
@@ -14,17 +14,19 @@ struct {
 } usher_followers SEC(".maps");
 
 /* usher_follow(), by itself, so that its calls do not add to the frame of select_cpu. */
-static __noinline u32 follow_waker(struct usher __arena *u, struct task_struct *p, const struct usher_request *r)
+static __noinline void follow_waker(struct usher __arena *u, struct task_struct *p, struct usher_request *r)
 {
 	struct usher_follow *kept = bpf_task_storage_get(&usher_followers, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	return kept ? usher_follow(u, r, kept, p->nvcsw) : r->prev;
+	if (kept)
+		usher_follow(u, r, kept, p->nvcsw);
 }
 
-/* The cid to place a task by that wakes: where it ran last, or where its waker does. */
-static __always_inline u32 follow(struct usher __arena *u, struct task_struct *p, const struct usher_request *r)
+/* A task wakes: what becomes of its request, by who woke it before. */
+static __always_inline void follow(struct usher __arena *u, struct task_struct *p, struct usher_request *r)
 {
-	return usher_follows && usher_from_afar(u, r) ? follow_waker(u, p, r) : r->prev;
+	if (usher_follows && usher_from_elsewhere(u, r))
+		follow_waker(u, p, r);
 }
 
 #endif

@@ -5,8 +5,8 @@
  *  1. One allowed CPU: there, idle or not. After that a hint of the task, if it has one and there is room:
  *     hint.c.
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
- *     the data is. Not across nodes: the task's memory stays behind (but see follow.c). A newborn, who leaves nothing behind: an idle
- *     core of the LLC, of the node, of the other nodes, nearest first; half a core only where all are taken.
+ *     the data is. Not across nodes: the task's memory stays behind. Whom a task goes along with: follow.c. A newborn, who
+ *     leaves nothing behind: an idle core of the LLC, of the node, of the other nodes, nearest first; half a core only where all are taken.
  *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. Here and in 5 only if its
  *     tier will do.
  *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.

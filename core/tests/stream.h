@@ -33,7 +33,7 @@ struct usher_stream {
 	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
 	struct usher_util util;	  /* ... how much it does, */
 	struct usher_pair pair;	  /* ... and whom it wakes */
-	struct usher_follow follow; /* of one that is woken from another node */
+	struct usher_follow follow; /* of one that is woken from other LLCs */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -268,11 +268,11 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
 }
 
-/* A task of the first cid is woken from cid, for most of a while always from the same node. */
+/* A task of the first cid is woken from cid, for most of a while always from the same LLC. */
 USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
-	struct usher_follow kept = { .node = s->follow.node, .sleeps = s->follow.sleeps, .times = s->follow.times };
+	struct usher_follow kept;
 	u64 draw = usher_stream_next(s);
 	struct usher_request r = {
 		.wake = draw & 63 ? USHER_WAKE_SYNC : USHER_WAKE,
@@ -280,13 +280,21 @@ USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		.hints = draw >> 6 & 31 ? 0 : USHER_WAKE_HOLD,
 	};
 
-	if (!usher_from_afar(u, &r))
+	if (!usher_from_elsewhere(u, &r))
 		return 0;
-	usher_stream_note(s, usher_follow(u, &r, &kept, kept.sleeps + (draw >> 11 & 63 ? 1 : 2)));
-	s->follow.node = kept.node;
+	kept.sleeps = s->follow.sleeps;
+	kept.llc = s->follow.llc;
+	kept.times = s->follow.times;
+	kept.node_times = s->follow.node_times;
+	kept.home = s->follow.home;
+	usher_follow(u, &r, &kept, kept.sleeps + (draw >> 11 & 63 ? 1 : 2 + (draw >> 17 & 7)));
+	usher_stream_note(s, r.wake << 16 | r.prev);
 	s->follow.sleeps = kept.sleeps;
+	s->follow.llc = kept.llc;
 	s->follow.times = kept.times;
-	return kept.times;
+	s->follow.node_times = kept.node_times;
+	s->follow.home = kept.home;
+	return kept.node_times << 8 | kept.home;
 }
 
 /* Whether the task that wanders, and asks, leaves its partner somewhere. */

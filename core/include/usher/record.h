@@ -16,7 +16,7 @@ struct usher_record {
 	u32 pid;
 	u32 nr_seen;
 	u8 comm[USHER_RECORD_COMM]; /* the task's name, and 0 behind it */
-	u32 wake, prev, waker, nr_allowed, tiers, hints; /* of struct usher_request; prev as usher_follow() has it */
+	u32 wake, prev, waker, nr_allowed, tiers, hints; /* of struct usher_request, as usher_follow() leaves it */
 	struct usher_demand demand;
 	u32 restricted; /* 1: to the set below */
 	u32 rotor, shorter_turn, poke; /* of the waker's struct usher_cpu, before */

@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long)]
     pub no_uncrowd: bool,
 
-    /// Leave tasks in their node that only CPUs of one other node wake.
+    /// Let sync wakeups count whatever LLC they come from, and leave tasks in their node that only one other wakes.
     #[arg(long)]
     pub no_follow: bool,
 

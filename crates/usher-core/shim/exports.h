@@ -220,14 +220,14 @@ u32 USHER_EXPORT(hold)(struct usher *u, const struct usher_request *r, u32 *kept
 	return usher_hold(u, r, kept);
 }
 
-bool USHER_EXPORT(from_afar)(struct usher *u, const struct usher_request *r)
+bool USHER_EXPORT(from_elsewhere)(struct usher *u, const struct usher_request *r)
 {
-	return usher_from_afar(u, r);
+	return usher_from_elsewhere(u, r);
 }
 
-u32 USHER_EXPORT(follow)(struct usher *u, const struct usher_request *r, struct usher_follow *kept, u32 sleeps)
+void USHER_EXPORT(follow)(struct usher *u, struct usher_request *r, struct usher_follow *kept, u32 sleeps)
 {
-	return usher_follow(u, r, kept, sleeps);
+	usher_follow(u, r, kept, sleeps);
 }
 
 s32 USHER_EXPORT(cpu_node)(struct usher *u, u32 cpu)

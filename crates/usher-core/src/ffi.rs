@@ -272,9 +272,10 @@ environments! {
     balance = usher_native_balance | usher_traced_balance: (*mut Usher, u32) -> i32;
     settle = usher_native_settle | usher_traced_settle: (*mut Usher, u32, u32);
     hold = usher_native_hold | usher_traced_hold: (*mut Usher, *const Request, *mut u32) -> u32;
-    from_afar = usher_native_from_afar | usher_traced_from_afar: (*mut Usher, *const Request) -> bool;
+    from_elsewhere = usher_native_from_elsewhere | usher_traced_from_elsewhere:
+        (*mut Usher, *const Request) -> bool;
     follow = usher_native_follow | usher_traced_follow:
-        (*mut Usher, *const Request, *mut Follow, u32) -> u32;
+        (*mut Usher, *mut Request, *mut Follow, u32);
     cpu_node = usher_native_cpu_node | usher_traced_cpu_node: (*mut Usher, u32) -> i32;
     pick_idle_node = usher_native_pick_idle_node | usher_traced_pick_idle_node:
         (*mut Usher, *const Query, u32) -> i32;

@@ -9,7 +9,7 @@ use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 
 use crate::block::Block;
 use crate::ffi;
-use crate::kinds::{Gives, PickError};
+use crate::kinds::{Gives, PickError, Wake};
 use crate::request::{Decision, Follow, Hold, Pair, Query, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
@@ -447,19 +447,24 @@ impl Core {
         Hints::from_bits(bits).expect("one of a pair for the other")
     }
 
-    /// Whether a wakeup is one that [`Core::follow`] counts: a sync one by a CPU of another node, of a task that does not hold.
-    pub fn from_afar(&mut self, request: &Request) -> bool {
+    /// Whether a wakeup is one that [`Core::follow`] counts: a sync one by a CPU of another LLC, of a task that does not hold.
+    pub fn from_elsewhere(&mut self, request: &Request) -> bool {
         let request = self.request(request);
         // SAFETY: as in place().
-        unsafe { (self.api.from_afar)(self.u, &request) }
+        unsafe { (self.api.from_elsewhere)(self.u, &request) }
     }
 
-    /// The cid to place a task by that was woken from afar: where it ran last, or where its waker does if only that node woke it for a
-    /// while. `sleeps` is how often it has slept in its life; it may wrap.
-    pub fn follow(&mut self, request: &Request, kept: &mut Follow, sleeps: u32) -> Cid {
-        let request = self.request(request);
-        // SAFETY: as in place(); C reads and writes what is kept.
-        Cid(unsafe { (self.api.follow)(self.u, &request, kept, sleeps) })
+    /// What becomes of the request of a task that was woken from elsewhere: a plain wakeup where its home is not the waker's
+    /// LLC, and one by the waker's CPU instead of the last one where only that node woke it for a while. `sleeps` is how often it has
+    /// slept in its life; it may wrap.
+    pub fn follow(&mut self, request: &mut Request, kept: &mut Follow, sleeps: u32) {
+        let mut raw = self.request(request);
+        // SAFETY: as in place(); C reads and writes the request and what is kept.
+        unsafe { (self.api.follow)(self.u, &mut raw, kept, sleeps) };
+        if raw.wake == Wake::Wake as u32 {
+            request.wake = Wake::Wake;
+        }
+        request.prev = Cid(raw.prev);
     }
 
     /// How many hinted tasks live in `llc`. Never traced.

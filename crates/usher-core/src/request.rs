@@ -195,13 +195,15 @@ pub struct Vtime(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold(pub(crate) u32);
 
-/// How often only one other node woke a task: [`crate::Core::follow`]'s to know.
+/// Which other LLCs woke a task: [`crate::Core::follow`]'s to know.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Follow {
-    node: u32,
     sleeps: u32,
-    times: u32,
+    llc: u16,
+    times: u16,
+    node_times: u16,
+    home: u16,
 }
 
 /// Whom a task wakes, about to sleep, whether it sleeps then, and how soon it goes on: [`crate::Core::pair_asks`].

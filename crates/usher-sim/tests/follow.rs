@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tasks that only another node wakes, which go there under usher.
+//! Tasks that go to those who wake them under usher: home, and to another node that alone does.
 
 mod common;
 
-use common::*;
+use common::{Step::Act, *};
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{Channel, ChannelSpec, World};
@@ -90,4 +90,69 @@ fn who_is_woken_from_another_node_goes_there() {
         let found = [report.migrations["remote"], report.counters["followed"]];
         assert_eq!(found, [moves; 2], "{context}");
     }
+}
+
+const CYCLES: usize = 20;
+const TIMES: usize = 4;
+
+/// One that answers two others, each bound to an LLC of its own: the first asks four times, then the second once, and so on.
+fn run_between(policy: &str) -> Report {
+    let mut world = World::new();
+    let [ask, answer, other_answer, go_on, other_goes_on] =
+        [0; 5].map(|_| world.new_channel(ChannelSpec::PIPE));
+    let write = |channel| {
+        Act(Action::Write {
+            channel,
+            bytes: BYTES,
+        })
+    };
+    let read = |channel| {
+        Act(Action::Read {
+            channel,
+            bytes: BYTES,
+            exact: true,
+        })
+    };
+    // The others sleep when the first one begins.
+    let (mut asks, mut asks_once, mut answers) = (vec![Act(Action::Sleep(MS))], vec![], vec![]);
+    for _ in 0..CYCLES {
+        for _ in 0..TIMES {
+            asks.extend([write(ask), read(answer)]);
+            answers.extend([read(ask), Act(Action::Compute(20 * US)), write(answer)]);
+        }
+        asks.extend([write(other_goes_on), read(go_on)]);
+        asks_once.extend([
+            read(other_goes_on),
+            write(ask),
+            read(other_answer),
+            write(go_on),
+        ]);
+        answers.extend([
+            read(ask),
+            Act(Action::Compute(20 * US)),
+            write(other_answer),
+        ]);
+    }
+    let tasks = vec![
+        TaskSpec::new("answers", script(answers)),
+        TaskSpec::new("asks", script(asks)).affinity(only(2)),
+        TaskSpec::new("asks once", script(asks_once)).affinity(only(4)),
+    ];
+    let machine = machine("numa:1 l3:3 core:2 pu:1", free_costs());
+    run_under(policy, machine, workload(world, tasks, Stop::AllExit))
+}
+
+// Goal: who is woken from one LLC four times in a row is at home there, and one wakeup from another does not take it away. Method: moves
+// between LLCs of one that answers two others, and what the core counts. Catches: a host that does not pass on what the core says of a
+// wakeup, or forgets the home.
+#[test]
+fn who_is_at_home_stays() {
+    let moves_and_stays = |policy| {
+        let report = run_between(policy);
+        (report.migrations["node"], report.counters["stayed"])
+    };
+    assert_eq!(moves_and_stays("usher"), (1, CYCLES as u64));
+    let (moves, stays) = moves_and_stays("usher:follow=false");
+    assert!(moves >= 2 * CYCLES as u64 - 2, "{moves}");
+    assert_eq!(stays, 0);
 }

@@ -648,7 +648,7 @@ impl Policy for Usher {
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
-        self.follows &= topo.nodes().len() > 1;
+        self.follows &= topo.llcs().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
             .then(|| Box::new(Moves::new(host, machine.nr_cpu_numbers())));
@@ -703,13 +703,14 @@ impl Policy for Usher {
                 return placement;
             }
         }
-        request.prev = self.follow(host, &request, wake.task);
+        self.follow(host, &mut request, wake.task);
         let before = host.now();
         let decision = self.call(host, CALLBACK_NS + PLACE_NS, |core| core.place(&request));
         host.note_search(self.touched, host.now() - before, decision.claimed);
         self.rescue(host);
         let cpu = self.cpus[decision.cid.index()];
-        if request.wake == Wake::Sync {
+        let sync = request.wake == Wake::Sync;
+        if sync {
             self.pair_woke(host);
         }
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
@@ -719,7 +720,7 @@ impl Policy for Usher {
         known.allowed = allowed;
         known.decided = match decision.claimed {
             true => Decided::Claimed(cpu),
-            false if wake.sync => Decided::Sync,
+            false if sync => Decided::Sync,
             false => Decided::Nothing,
         };
         Placement {
