@@ -5,8 +5,8 @@
  * A sync wakeup brings a task to the waker's LLC, if a CPU idles there or no more wait there (place.c, steps 2 and 10). Of tasks that wake each
  * other, each wakeup moves one to where the other is, wherever that is: where nobody idles, a crowd that is scattered over the LLCs stays
  * so, and every move costs lines. So a task has a home: the LLC of the CPUs that woke it so many times in a row last, be it by sync
- * wakeups from another one or because nobody else did while it slept as often. Only from there a sync wakeup counts as one; from any other
- * LLC it is a plain one. Who was moved for want of an idle CPU, or taken from a queue, comes home with the first wakeup from there. Where
+ * wakeups from another one or because nobody else did while it slept as often. Only from there a sync wakeup counts as one; from another
+ * LLC of its node it is a plain one. Who was moved for want of an idle CPU, or taken from a queue, comes home with the first wakeup from there. Where
  * more of a crowd are, the home of more of them is, and so it comes together. A task that has no home yet goes along with anybody.
  *
  * A sync wakeup brings no task to another node while CPUs idle: its memory would stay behind. But whom nobody else ever wakes gets all that
@@ -43,7 +43,7 @@ USHER_INLINE void usher_follow_woken(struct usher USHER_MEM *u, const struct ush
 		kept->home = prev->llc + 1;
 	if (others || kept->llc != waker->llc)
 		kept->times = 0;
-	if (others || waker->node == prev->node || u->llcs[kept->llc].node != waker->node)
+	if (others || u->llcs[kept->llc].node != waker->node)
 		kept->node_times = 0;
 	kept->sleeps = sleeps;
 	kept->llc = waker->llc;
@@ -56,13 +56,15 @@ USHER_INLINE void usher_follow_woken(struct usher USHER_MEM *u, const struct ush
 }
 
 /*
- * What becomes of the request of a task that was woken from elsewhere: a plain wakeup, if its home is in a third LLC or where it is; and by
- * the waker's cid instead of prev, if it goes to that one's node. sleeps is how often it has slept in its life; it may wrap.
+ * What becomes of the request of a task that was woken from elsewhere: a plain wakeup, if that was another LLC of its node than its home; and
+ * by the waker's cid instead of prev, if it goes to that one's node. sleeps is how often it has slept in its life; it may wrap.
  */
 USHER_FN void usher_follow(struct usher USHER_MEM *u, struct usher_request *r, struct usher_follow *kept, u32 sleeps)
 {
+	struct usher_cid USHER_MEM *waker = &u->cids[r->waker];
+
 	usher_follow_woken(u, r, kept, sleeps);
-	if (kept->home && kept->home != u->cids[r->waker].llc + 1) {
+	if (kept->home && kept->home != waker->llc + 1 && waker->node == u->cids[r->prev].node) {
 		r->wake = USHER_WAKE;
 		env_count(u, r->waker, USHER_EV_STAYED);
 	}

@@ -167,7 +167,7 @@ enum usher_event {
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
 	USHER_EV_FOLLOWED,	 /* a task that only CPUs of another node woke was placed by where they are */
-	USHER_EV_STAYED,	 /* a sync wakeup from an LLC that is not the task's home was a plain one */
+	USHER_EV_STAYED,	 /* a sync wakeup from an LLC of its node that is not the task's home was a plain one */
 	USHER_NR_EVENTS,
 };
 

@@ -249,7 +249,7 @@ named! {
         Handed = "handed",
         /// A task that only CPUs of another node woke was placed by where they are.
         Followed = "followed",
-        /// A sync wakeup from an LLC that is not the task's home was a plain one.
+        /// A sync wakeup from an LLC of its node that is not the task's home was a plain one.
         Stayed = "stayed",
     }
 }

@@ -27,7 +27,7 @@ pub fn check(seed: u64) -> Result<(), String> {
     let llc_of = |cid: u32| machine.tables.llc[cid as usize];
     let mut kept = Follow::default();
     let mut sleeps: u32 = random.pick(&[0, u32::MAX - 100]);
-    // Since something else woke it: the LLCs that did, and since it followed last or one of its node did, the nodes.
+    // Since something else woke it: the LLCs that did, and since it followed last, the other nodes.
     let (mut llcs, mut from_nodes) = (Vec::new(), Vec::new());
     // Where it is at home, and how often it has slept since a wakeup that counts.
     let (mut belongs, mut others) = (None, sleeps);
@@ -101,13 +101,15 @@ pub fn check(seed: u64) -> Result<(), String> {
         if all_last(&llcs, HOME_TIMES, llc_of(waker)) {
             belongs = Some(llc_of(waker));
         }
-        if node_of(waker) == node_of(prev) {
+        if from_nodes.last() != Some(&node_of(waker)) {
             from_nodes.clear();
-        } else {
+        }
+        if node_of(waker) != node_of(prev) {
             from_nodes.push(node_of(waker));
         }
         let follows = all_last(&from_nodes, NODE_TIMES, node_of(waker)) && allowed.is_none();
-        let stays = belongs.is_some_and(|llc| llc != llc_of(waker));
+        let stays =
+            node_of(waker) == node_of(prev) && belongs.is_some_and(|llc| llc != llc_of(waker));
         let expected = (
             if stays { Wake::Wake } else { Wake::Sync },
             Cid(if follows { waker } else { prev }),
