@@ -70,7 +70,7 @@ pub fn check(seed: u64) -> Result<(), String> {
             // Woken in between by who asks for no place.
             let times = random.between(1, 5);
             sleeps = sleeps.wrapping_add(times);
-            others += times;
+            others = others.wrapping_add(times);
         }
         let counts =
             wake == Wake::Sync && llc_of(waker) != llc_of(prev) && hints == Hints::WAKE_AFFINE;
@@ -81,7 +81,7 @@ pub fn check(seed: u64) -> Result<(), String> {
             ));
         }
         if !counts {
-            others += 1;
+            others = others.wrapping_add(1);
             continue;
         }
         let here = llcs
