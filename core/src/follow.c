@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Following: a task goes to those who wake it, and to no others.
+ * Following: a task goes home, to the LLC of its node whose CPUs wake it, and to another node that alone does.
  *
  * A sync wakeup brings a task to the waker's LLC, if a CPU idles there or no more wait there (place.c, steps 2 and 10). Of tasks that wake each
  * other, each wakeup moves one to where the other is, wherever that is: where nobody idles, a crowd that is scattered over the LLCs stays
