@@ -40,18 +40,18 @@ static __always_inline void builtin_look(struct usher __arena *u, struct task_st
 /* The kernel has no list of idle CPUs to ask about a queue: wake one of this CPU's own choosing. */
 static __always_inline void builtin_late_look(struct usher __arena *u, u32 cid)
 {
-	u32 llc = u->cpus[cid].look - 1;
+	u32 queue = u->cpus[cid].look - 1;
 	const struct cpumask *all;
 	s32 cpu;
 
 	if (!u->cpus[cid].look)
 		return;
 	u->cpus[cid].look = 0;
-	if (llc >= u->nr_llcs || !usher_bpf_queued(llc))
+	if (queue >= u->nr_queues || !usher_bpf_queued(queue))
 		return;
-	usher_queue_fill(u, llc);
+	usher_queue_fill(u, queue);
 	all = scx_bpf_get_online_cpumask();
-	cpu = builtin_pick(all, u->cids[u->llcs[llc].first_cid].cpu);
+	cpu = builtin_pick(all, u->cids[u->queues[queue].first_cid].cpu);
 	scx_bpf_put_cpumask(all);
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

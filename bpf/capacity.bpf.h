@@ -113,11 +113,11 @@ static __noinline void misfit_call(struct usher __arena *u, u32 cid)
 }
 
 /*
- * From the queue of an LLC the task that this CPU is to take instead of the first, if there is one. Of the first
+ * From a queue of several CPUs the task that this CPU is to take instead of the first, if there is one. Of the first
  * USHER_FIT_LOOK those count that may run here; if it is none of them, the kernel goes on to the one who is next.
  * Not static, so that it is verified once and not for each queue that dispatch may look at.
  */
-USHER_UNIT u32 take_fitting(struct usher __arena *u USHER_UNIT_MEM, s32 cpu, u32 cid, u32 llc)
+USHER_UNIT u32 take_fitting(struct usher __arena *u USHER_UNIT_MEM, s32 cpu, u32 cid, u32 queue)
 {
 	struct task_struct *p;
 	u32 looked = 0;
@@ -125,7 +125,7 @@ USHER_UNIT u32 take_fitting(struct usher __arena *u USHER_UNIT_MEM, s32 cpu, u32
 	bool taken = false;
 
 	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, llc, 0) {
+	bpf_for_each(scx_dsq, p, queue, 0) {
 		struct usher_demand demand = {};
 		u64 v = p->scx.dsq_vtime;
 		bool here = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);

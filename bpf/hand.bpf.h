@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tasks handed over: who wakes a task and is about to sleep leaves it the CPU, unless others in the queue have waited for too long
- * (usher_hand()). The task waits in the queue of the LLC like others, for any CPU to take. The CPU remembers its pid.
+ * (usher_hand()). The task waits in a queue of several CPUs like others, for any CPU to take. The CPU remembers its pid.
  *
  * What is to be known of a task that waits in a queue stands in its slice until it begins to run: to whom it was handed, by as many
  * nanoseconds as that CPU's cid, and one; and how early it joined (usher_vtime_early()), by as many times USHER_EARLY_NS.
@@ -29,16 +29,16 @@ static __always_inline bool woken_last(struct task_struct *p, u32 self, u64 enq_
 	return enq_flags & SCX_ENQ_WAKEUP && usher_host_cpus[self].sync_pid == p->pid;
 }
 
-/* Whether p, which wakes and is to wait in the queue of llc, is handed to self, by its waker there, which is about to sleep. */
-static __always_inline bool hand(struct usher __arena *u, struct task_struct *p, u32 llc, u32 self, u64 enq_flags)
+/* Whether p, which wakes and is to wait in queue, is handed to self, by its waker there, which is about to sleep. */
+static __always_inline bool hand(struct usher __arena *u, struct task_struct *p, u32 queue, u32 self, u64 enq_flags)
 {
-	return woken_last(p, self, enq_flags) && usher_hand(u, self, llc, p->pid);
+	return woken_last(p, self, enq_flags) && usher_hand(u, self, queue, p->pid);
 }
 
 /* How early a task that is charged from due joins a queue: one that slept, and is handed to nobody. */
-static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 llc, bool handed, u64 enq_flags)
+static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 queue, bool handed, u64 enq_flags)
 {
-	return enq_flags & SCX_ENQ_WAKEUP && !handed ? usher_vtime_early(u, due, llc) : 0;
+	return enq_flags & SCX_ENQ_WAKEUP && !handed ? usher_vtime_early(u, due, queue) : 0;
 }
 
 /* The slice with which a task waits in a queue that joined it so early, and was perhaps handed to self. */
@@ -47,7 +47,7 @@ static __always_inline u64 marked_slice(struct usher __arena *u, u32 early, bool
 	return u->slice_ns + early * USHER_EARLY_NS + (handed ? self + 1 : 0);
 }
 
-/* The cid to which a task that waits in an LLC's queue was handed; if to none, no cid. */
+/* The cid to which a task that waits in a queue of several CPUs was handed; if to none, no cid. */
 static __always_inline u32 handed_to(struct usher __arena *u, struct task_struct *p)
 {
 	return ((p->scx.slice - u->slice_ns) & (USHER_EARLY_NS - 1)) - 1;
@@ -67,8 +67,8 @@ static __always_inline u64 due_of(struct usher __arena *u, struct task_struct *p
 	return usher_vtime_after(u, p->scx.dsq_vtime, early_of(u, p));
 }
 
-/* Takes the task that was handed to this CPU, if one was, waits in the queue of llc, its own, and goes before the first there. */
-static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
+/* Takes the task that was handed to this CPU, if one was, waits in queue, its own, and goes before the first there. */
+static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u32 queue)
 {
 	u64 pid = usher_handed(u, cid);
 	struct task_struct *p, *first;
@@ -85,7 +85,7 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	bpf_rcu_read_lock();
 	if (!usher_enough(u, cid, &demand))
 		goto out;
-	bpf_for_each(scx_dsq, first, llc, 0) {
+	bpf_for_each(scx_dsq, first, queue, 0) {
 		bool promised = usher_promised(u, handed_to(u, first), first->pid);
 
 		/* Allowed is asked in the loop: where that has changed since it began, the kernel moves nobody. */
@@ -117,16 +117,16 @@ static __noinline u64 first_vtime(u64 queue)
 	return vtime;
 }
 
-/* From where the first task in the queue of llc is charged, if it may not run on this CPU; else 0. */
-static __noinline u64 first_elsewhere(struct usher __arena *u, u32 llc, s32 cpu)
+/* From where the first task in queue is charged, if it may not run on this CPU; else 0. */
+static __noinline u64 first_elsewhere(struct usher __arena *u, u32 queue, s32 cpu)
 {
 	struct task_struct *first;
 	u64 due = 0;
 
-	if (!scx_bpf_dsq_nr_queued(llc))
+	if (!scx_bpf_dsq_nr_queued(queue))
 		return 0;
 	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, first, llc, 0) {
+	bpf_for_each(scx_dsq, first, queue, 0) {
 		if (!bpf_cpumask_test_cpu(cpu, first->cpus_ptr))
 			due = due_of(u, first);
 		break;
@@ -137,17 +137,17 @@ static __noinline u64 first_elsewhere(struct usher __arena *u, u32 llc, s32 cpu)
 
 #define USHER_HERE_LOOK 8 /* so many who wait are looked at for one that may run here */
 
-/* The virtual time of the first task in the queue of llc that may run on this CPU, or 0: none is among the first there. */
-static __noinline u64 first_here(u32 llc, s32 cpu)
+/* The virtual time of the first task in queue that may run on this CPU, or 0: none is among the first there. */
+static __noinline u64 first_here(u32 queue, s32 cpu)
 {
 	struct task_struct *p;
 	u32 looked = 0;
 	u64 vtime = 0;
 
-	if (!scx_bpf_dsq_nr_queued(llc))
+	if (!scx_bpf_dsq_nr_queued(queue))
 		return 0;
 	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, llc, 0) {
+	bpf_for_each(scx_dsq, p, queue, 0) {
 		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			vtime = p->scx.dsq_vtime;
 			break;
@@ -170,7 +170,7 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct usher_pair *asks, *answers;
 	struct usher_demand demand = {};
-	u32 llc = u->cids[self].llc, gives;
+	u32 queue = u->cids[self].queue, gives;
 
 	if (usher_no_preempt || me->ran_before_pid != waker->pid)
 		return USHER_GIVES_NOT;
@@ -180,14 +180,14 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
 	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, asks, answers, prev))
 		return USHER_GIVES_NOT;
-	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
+	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != u->cids[self].llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
 		return USHER_GIVES_NOT;
 	demand_of(u, p, &demand);
-	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, llc);
+	wants.vtime = usher_vtime_enter(u, p->scx.dsq_vtime, queue);
 	if (!usher_enough(u, self, &demand))
 		return USHER_GIVES_NOT;
-	gives = usher_pair_gives_way(u, self, asks, &wants, first_vtime(llc));
+	gives = usher_pair_gives_way(u, self, asks, &wants, first_vtime(queue));
 	if (gives == USHER_GIVES_NOT)
 		return gives;
 	scx_bpf_task_set_dsq_vtime(p, wants.vtime);

@@ -3,14 +3,14 @@
  * scx_usher: the placement core as a sched_ext scheduler. Only callbacks: translate between the
  * kernel's CPUs and the core's cids, ask the core, act. Every choice is made in core/src.
  *
- * Queues: a dispatch queue per LLC, whose id is the LLC's, ordered by virtual time; and one per CPU
+ * Queues: a dispatch queue for each of the core, under its number and ordered by virtual time; and one per CPU
  * for tasks that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that
  * CPU's local queue.
  *
  *   select_cpu    place(); a claimed CPU gets the task at once; but who always wakes the same one may give way to it
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU; but an urgent task
  *                 that was woken takes the CPU of one that is not
- *   dispatch      a CPU without work: its own queue and its LLC's in turn, there perhaps the task that was handed to it,
+ *   dispatch      a CPU without work: its own queue and that of several in turn, there perhaps the task that was handed to it,
  *                 then by distance;
  *                 at the end of a slice: whoever goes before the task that had it
  *   update_idle   the idle map; where CPUs differ, a task too heavy for a weaker one is called for
@@ -35,7 +35,7 @@ UEI_DEFINE(uei);
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
 const volatile bool usher_uncrowds = true; /* cores have several threads: the same for tasks that move off crowded ones */
-const volatile bool usher_follows = true; /* there are several LLCs: the same for tasks that go to those who wake them */
+const volatile bool usher_follows = true; /* there are several queues: the same for tasks that go to those who wake them */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 
@@ -62,12 +62,12 @@ struct {
 	__uint(max_entries, 4096);
 } usher_news SEC(".maps");
 
-/* The ids of dispatch queues: LLCs count from 0, CPUs from here. */
+/* The ids of dispatch queues: those of several CPUs count from 0, those of one from here. */
 #define USHER_DSQ_CPU (1ULL << 20)
 
-static u64 usher_bpf_queued(u32 llc)
+static u64 usher_bpf_queued(u32 queue)
 {
-	s32 n = scx_bpf_dsq_nr_queued(llc);
+	s32 n = scx_bpf_dsq_nr_queued(queue);
 
 	return n > 0 ? n : 0;
 }
@@ -255,7 +255,7 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 					   u32 self, u64 enq_flags)
 {
 	struct usher_query q = { .flags = USHER_HERE, .from = cid, .self = self };
-	u32 llc = u->cids[cid].llc, early;
+	u32 queue = u->cids[cid].queue, early;
 	u64 due;
 
 	/* Nobody can come before it on an idle CPU; the kernel reschedules one whose local queue is filled. */
@@ -270,8 +270,8 @@ static __always_inline void enqueue_pinned(struct usher __arena *u, struct task_
 	}
 	count(self, USHER_HOST_PINNED);
 	usher_host_cpus[cid].pinned = 1;
-	due = usher_vtime_enter(u, due_of(u, p), llc);
-	early = joins_early(u, due, llc, false, enq_flags);
+	due = usher_vtime_enter(u, due_of(u, p), queue);
+	early = joins_early(u, due, queue, false, enq_flags);
 	scx_bpf_dsq_insert_vtime(p, USHER_DSQ_CPU + cpu, marked_slice(u, early, false, self), usher_vtime_before(u, due, early),
 				 enq_flags);
 	if (usher_idle_mode == USHER_IDLE_USHER)
@@ -292,7 +292,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 					   u64 enq_flags)
 {
 	struct usher_query q = { .from = cid, .self = self };
-	u32 llc = u->cids[cid].llc, nr, early;
+	u32 queue = u->cids[cid].queue, nr, early;
 	bool known = allowed_of(u, p, self, &q.allowed, &nr), handed;
 	s32 victim = known ? preempted_for(u, p, &q, false, enq_flags) : USHER_NONE_LOWER;
 	s32 idle = USHER_NONE_IDLE;
@@ -304,16 +304,16 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
-	due = usher_vtime_enter(u, due_of(u, p), llc);
-	handed = hand(u, p, llc, self, enq_flags);
-	early = joins_early(u, due, llc, handed, enq_flags);
+	due = usher_vtime_enter(u, due_of(u, p), queue);
+	handed = hand(u, p, queue, self, enq_flags);
+	early = joins_early(u, due, queue, handed, enq_flags);
 	vtime = usher_vtime_before(u, due, early);
 	if (enq_flags & SCX_ENQ_WAKEUP)
-		usher_vtime_slept(u, vtime, llc);
-	scx_bpf_dsq_insert_vtime(p, llc, marked_slice(u, early, handed, self), vtime, enq_flags);
-	usher_queue_fill(u, llc);
+		usher_vtime_slept(u, vtime, queue);
+	scx_bpf_dsq_insert_vtime(p, queue, marked_slice(u, early, handed, self), vtime, enq_flags);
+	usher_queue_fill(u, queue);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
-		usher_look_later(u, self, llc, NULL);
+		usher_look_later(u, self, queue, NULL);
 		builtin_look(u, p, self);
 		return;
 	}
@@ -325,7 +325,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	kick(u, self, idle);
 	/* An idle CPU that queues from an interrupt is woken for its later look, unless a claimer wakes it. */
-	if (usher_look_later(u, self, llc, q.allowed) && usher_test_and_clear(u, self))
+	if (usher_look_later(u, self, queue, q.allowed) && usher_test_and_clear(u, self))
 		kick(u, self, self);
 	rescue(u, self);
 	if (woken_last(p, self, enq_flags))
@@ -373,10 +373,10 @@ static __always_inline u64 first_pinned(s32 cpu, u32 cid)
 	return usher_host_cpus[cid].pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
 }
 
-/* Whether that one comes before who waits in its LLC's and may run here. */
+/* Whether that one comes before who waits in that of several and may run here. */
 static __always_inline bool pinned_first(struct usher __arena *u, s32 cpu, u32 cid, u64 own)
 {
-	return own && usher_pinned_first(u, cid, own, first_here(u->cids[cid].llc, cpu));
+	return own && usher_pinned_first(u, cid, own, first_here(u->cids[cid].queue, cpu));
 }
 
 /* A task from the CPU's own queue, if there may be one. */
@@ -390,27 +390,27 @@ static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 c
 	return false;
 }
 
-/* A task from the queue of an LLC. Tasks that may not run here are passed over by the kernel. */
-static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 llc)
+/* A task from a queue of several CPUs. Tasks that may not run here are passed over by the kernel. */
+static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 queue)
 {
-	bool taken = llc == u->cids[cid].llc && u->cpus[cid].handed && take_handed(u, cpu, cid, llc);
+	bool taken = queue == u->cids[cid].queue && u->cpus[cid].handed && take_handed(u, cpu, cid, queue);
 
 	if (!taken)
-		taken = env_asymmetric(u) && take_fitting(u, cpu, cid, llc);
-	if (!taken && !scx_bpf_dsq_move_to_local(llc, 0)) {
-		if (!usher_queue_retire(u, llc, cid))
+		taken = env_asymmetric(u) && take_fitting(u, cpu, cid, queue);
+	if (!taken && !scx_bpf_dsq_move_to_local(queue, 0)) {
+		if (!usher_queue_retire(u, queue, cid))
 			return false;
-		if (!scx_bpf_dsq_move_to_local(llc, 0))
+		if (!scx_bpf_dsq_move_to_local(queue, 0))
 			return false;
 	}
-	usher_queue_taken(u, cid, llc);
+	usher_queue_taken(u, cid, queue);
 	return true;
 }
 
-/* Whether the first of a queue (0: nobody), that of an LLC or one of its CPUs, goes before a task that runs here and could go on. */
-static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 first, u32 llc)
+/* Whether the first of a queue (0: nobody), that of several CPUs or of one, goes before a task that runs here and could go on. */
+static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 first, u32 queue)
 {
-	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, llc, curr->scx.weight, yields);
+	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, queue, curr->scx.weight, yields);
 }
 
 /*
@@ -420,14 +420,14 @@ static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yield
 static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev, bool yields)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-	u32 own = u->cids[cid].llc;
-	s32 llc = usher_balance(u, cid);
+	u32 own = u->cids[cid].queue;
+	s32 queue = usher_balance(u, cid);
 	u64 first = first_pinned(cpu, cid);
 	bool pinned = is_due(u, prev, yields, first, own);
 
 	if (pinned && pinned_first(u, cpu, cid, first) && take_pinned(me, cpu))
 		return true;
-	if (llc >= 0 && take_shared(u, cpu, cid, llc))
+	if (queue >= 0 && take_shared(u, cpu, cid, queue))
 		return true;
 	if (is_due(u, prev, yields, first_vtime(own), own) && take_shared(u, cpu, cid, own))
 		return true;
@@ -480,18 +480,18 @@ static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	struct usher_walk walk = { .cid = cid };
-	s32 llc;
+	s32 queue;
 
 	if (pinned_first(u, cpu, cid, first_pinned(cpu, cid)) && take_pinned(me, cpu))
 		return true;
 	for (;;) {
-		llc = usher_walk_next(u, &walk);
-		if (llc < 0 || !can_loop)
+		queue = usher_walk_next(u, &walk);
+		if (queue < 0 || !can_loop)
 			break;
 		/* Who waits for this CPU comes before who waits for others. */
-		if (llc != u->cids[cid].llc && take_pinned(me, cpu))
+		if (queue != u->cids[cid].queue && take_pinned(me, cpu))
 			return true;
-		if (take_shared(u, cpu, cid, llc))
+		if (take_shared(u, cpu, cid, queue))
 			return true;
 	}
 	return take_pinned(me, cpu);
@@ -544,15 +544,15 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns, now_ns = scx_bpf_now();
-	u32 llc = u->cids[cid].llc;
+	u32 queue = u->cids[cid].queue;
 
 	/* What ran before we attached has no beginning. */
 	if (me->ran_before_pid != p->pid)
 		return 0;
 	me->ran_before_ns += ran_ns;
-	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, llc, now_ns))
-		usher_clock_advance(u, p->scx.dsq_vtime, llc, first_elsewhere(u, llc, u->cids[cid].cpu), now_ns);
-	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, llc, ran_ns, p->scx.weight));
+	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, queue, now_ns))
+		usher_clock_advance(u, p->scx.dsq_vtime, queue, first_elsewhere(u, queue, u->cids[cid].cpu), now_ns);
+	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, p->scx.weight));
 	return ran_ns;
 }
 
@@ -760,10 +760,10 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
 
 	usher_began_tick = bpf_jiffies64();
 	usher_began_ns = bpf_ktime_get_ns();
-	for (i = 0; i < u->nr_llcs && can_loop; i = env_next(u, i)) {
-		error = scx_bpf_create_dsq(i, u->nodes[u->llcs[i].node].id);
+	for (i = 0; i < u->nr_queues && can_loop; i = env_next(u, i)) {
+		error = scx_bpf_create_dsq(i, u->nodes[u->queues[i].node].id);
 		if (error) {
-			scx_bpf_error("cannot create the queue of LLC %u: %d", i, error);
+			scx_bpf_error("cannot create queue %u: %d", i, error);
 			return error;
 		}
 	}
@@ -836,9 +836,9 @@ void BPF_STRUCT_OPS(usher_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idl
 	in_map = usher_cid_idle(u, cid);
 	if (idle && in_map && !me->pinned && !me->leaving)
 		return;
-	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d llc=%d llc_queue=%d",
+	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d queue=%d/%d",
 		     u->cpus[cid].idle, in_map, me->leaving, me->pinned,
-		     scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu), c->llc, scx_bpf_dsq_nr_queued(c->llc));
+		     scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu), c->queue, scx_bpf_dsq_nr_queued(c->queue));
 }
 
 static __always_inline u32 level_between(struct usher __arena *u, u32 a, u32 b)

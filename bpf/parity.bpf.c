@@ -24,9 +24,9 @@ u32 usher_steps;
 /* Loops that the kernel's budget ended: the comparison is void. */
 u64 usher_gave_up;
 
-static u64 usher_bpf_queued(u32 llc)
+static u64 usher_bpf_queued(u32 queue)
 {
-	return usher_queued[llc];
+	return usher_queued[queue];
 }
 
 static bool usher_bpf_asymmetric(struct usher __arena *u)

@@ -20,7 +20,7 @@ enum usher_level {
 enum usher_host_event {
 	USHER_HOST_PINNED,	   /* tasks put into a CPU's own queue */
 	USHER_HOST_LOCAL,	   /* tasks of one CPU sent there at once: its kernel threads, and any while it idles */
-	USHER_HOST_SHARED,	   /* tasks put into an LLC's queue */
+	USHER_HOST_SHARED,	   /* tasks put into a queue of several CPUs */
 	USHER_HOST_KEPT,	   /* slices begun anew, because nobody went before the task */
 	USHER_HOST_KICKED,	   /* idle CPUs sent to a queue */
 	USHER_HOST_NO_SET,	   /* a restricted task without its allowed set: it waits, nobody is sent */

@@ -14,7 +14,7 @@
  *
  * The file that includes the core defines, after including this header and before the core:
  *
- *   usher_bpf_queued(llc)   tasks in the queue of an LLC
+ *   usher_bpf_queued(queue)   tasks that wait there
  *   usher_bpf_asymmetric(u) u->asymmetric, or false where that is known before the programs are loaded
  *   usher_bpf_gave_up()     a loop was ended by the kernel's budget: what was to be changed is not
  */
@@ -49,7 +49,7 @@ static volatile u32 usher_bpf_one = 1;
 
 struct usher;
 
-static u64 usher_bpf_queued(u32 llc);
+static u64 usher_bpf_queued(u32 queue);
 static bool usher_bpf_asymmetric(struct usher __arena *u);
 static void usher_bpf_gave_up(void);
 

@@ -11,4 +11,4 @@
 #define env_fetch_or(u, p, bits) usher_bpf_fetch_or((p), (bits))
 #define env_fetch_and(u, p, bits) usher_bpf_fetch_and((p), (bits))
 #define env_fetch_add(u, p, n) __sync_fetch_and_add((p), (u64)(n))
-#define env_queued(u, llc) usher_bpf_queued(llc)
+#define env_queued(u, queue) usher_bpf_queued(queue)

@@ -67,6 +67,6 @@ static __always_inline void usher_bpf_write(u64 host, u64 __arena *p, u64 value)
 #define env_fetch_or(u, p, bits) usher_bpf_rmw(u, p, (bits), usher_bpf_fetch_or((p), (bits)))
 #define env_fetch_and(u, p, bits) usher_bpf_rmw(u, p, (bits), usher_bpf_fetch_and((p), (bits)))
 #define env_fetch_add(u, p, n) usher_bpf_rmw(u, p, (u64)(n), __sync_fetch_and_add((p), (u64)(n)))
-#define env_queued(u, llc) usher_bpf_saw((u64)(u)->host, USHER_SAW_QUEUE(llc), usher_bpf_queued(llc))
+#define env_queued(u, queue) usher_bpf_saw((u64)(u)->host, USHER_SAW_QUEUE(queue), usher_bpf_queued(queue))
 
 #endif

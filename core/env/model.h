@@ -49,7 +49,7 @@ static u64 model_access(u32 step, u64 *place, u64 value);
 #define env_barrier(u) ((void)(u), (void)model_access(MODEL_BARRIER, NULL, 0))
 #define env_read_barrier(u) ((void)(u)) /* reads are in order here: see above */
 #define env_count(u, self, event) ((void)(u), (void)(self), (void)(event)) /* nothing depends on counts */
-#define env_queued(u, llc) model_access(MODEL_READ, &(u)->host->queued[(llc)], 0)
+#define env_queued(u, queue) model_access(MODEL_READ, &(u)->host->queued[(queue)], 0)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) ((void)(u), true)

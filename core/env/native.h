@@ -26,7 +26,7 @@
 #define env_barrier(u) ((void)(u), __atomic_thread_fence(__ATOMIC_SEQ_CST))
 #define env_read_barrier(u) ((void)(u), __atomic_thread_fence(__ATOMIC_ACQUIRE))
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
-#define env_queued(u, llc) __atomic_load_n(&(u)->host->queued[(llc)], __ATOMIC_RELAXED)
+#define env_queued(u, queue) __atomic_load_n(&(u)->host->queued[(queue)], __ATOMIC_RELAXED)
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) ((void)(u), true)

@@ -69,7 +69,7 @@ static inline void usher_log_write(struct usher_log *log, u64 what, u64 *p, u64 
 #define env_fetch_add(u, p, n) usher_log_rmw(usher_log_of(u), USHER_SAW(u, p, 0), (p), USHER_LOG_ADD, (u64)(n))
 #define env_barrier(u) ((void)(u))
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
-#define env_queued(u, llc) usher_log_see(usher_log_of(u), USHER_SAW_QUEUE(llc), (u)->host->queued[(llc)])
+#define env_queued(u, queue) usher_log_see(usher_log_of(u), USHER_SAW_QUEUE(queue), (u)->host->queued[(queue)])
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) (!usher_log_of(u)->differs) /* an answer that was made up must not keep a loop going */

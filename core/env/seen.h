@@ -27,6 +27,6 @@ struct usher_seen {
 /* Places are within 4 GiB of each other; the upper half of a pointer into a BPF arena may be the loader's, or none. */
 #define USHER_SAW_AT(p, kind) ((u64)(u32)(u64)(p) << 8 | (kind))
 #define USHER_SAW(u, p, kind) ((u64)(u32)((u64)(p) - (u64)(u)) << 8 | (kind))
-#define USHER_SAW_QUEUE(llc) ((u64)(llc) << 8 | USHER_SAW_QUEUED)
+#define USHER_SAW_QUEUE(queue) ((u64)(queue) << 8 | USHER_SAW_QUEUED)
 
 #endif

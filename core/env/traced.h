@@ -70,8 +70,8 @@ static inline u64 usher_log_plus(u64 *p, u64 n)
 #define env_barrier(u) usher_log_add((u)->host->log, 0, USHER_ACCESS_BARRIER)
 #define env_read_barrier(u) ((void)(u)) /* costs nothing on x86 */
 #define env_count(u, self, event) ((void)((u)->cpus[(self)].events[(event)]++))
-#define env_queued(u, llc) \
-	(usher_log_add((u)->host->log, (llc), USHER_ACCESS_QUEUED), (u)->host->queued[(llc)])
+#define env_queued(u, queue) \
+	(usher_log_add((u)->host->log, (queue), USHER_ACCESS_QUEUED), (u)->host->queued[(queue)])
 #define env_lowest(bits) ((u32)__builtin_ctzll(bits))
 #define env_ones(bits) ((u32)__builtin_popcountll(bits))
 #define env_again(u) ((void)(u), true)

@@ -164,6 +164,7 @@ static void usher_fill_cids(struct usher *u, const struct usher_spec *spec)
 		cid->cpu = spec->cpu[c];
 		cid->shard = spec->shard[c];
 		cid->llc = spec->llc[c];
+		cid->queue = spec->queue[c];
 		cid->node = spec->node[c];
 		cid->tier = usher_tier(spec, c);
 		cid->capacity = spec->capacity[c];
@@ -179,7 +180,7 @@ static void usher_fill_cids(struct usher *u, const struct usher_spec *spec)
 		}
 }
 
-static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 *clocks, u64 *settled)
+static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 *settled)
 {
 	u32 c;
 
@@ -189,17 +190,34 @@ static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 
 		if (!llc->nr_cids) {
 			llc->first_cid = c;
 			llc->first_shard = spec->shard[c];
-			llc->node = spec->node[c];
+			llc->first_queue = spec->queue[c];
+			llc->settled = settled + spec->llc[c] * (USHER_LINE / 8);
 		}
 		if (c == 0 || spec->shard[c] != spec->shard[c - 1])
 			llc->nr_cores += env_ones(u->shards[spec->shard[c]].first_thread);
 		llc->nr_cids++;
 		llc->nr_shards = spec->shard[c] - llc->first_shard + 1;
+		llc->nr_queues = spec->queue[c] - llc->first_queue + 1;
 	}
-	for (c = 0; c < spec->nr_llcs; c++) {
-		u->llcs[c].clock = (struct usher_clock *)(clocks + c * (USHER_LINE / 8));
-		u->llcs[c].clock->now = USHER_CLOCK_START;
-		u->llcs[c].settled = settled + c * (USHER_LINE / 8);
+}
+
+static void usher_fill_queues(struct usher *u, const struct usher_spec *spec, u64 *clocks)
+{
+	u32 c;
+
+	for (c = 0; c < spec->nr_cids; c++) {
+		struct usher_queue *queue = &u->queues[spec->queue[c]];
+
+		if (!queue->nr_cids)
+			queue->first_cid = c;
+		queue->nr_cids++;
+		queue->llc = spec->llc[c];
+		queue->node = spec->node[c];
+		queue->power += u->asymmetric ? spec->capacity[c] : 1;
+	}
+	for (c = 0; c < spec->nr_queues; c++) {
+		u->queues[c].clock = (struct usher_clock *)(clocks + c * (USHER_LINE / 8));
+		u->queues[c].clock->now = USHER_CLOCK_START;
 	}
 }
 
@@ -237,10 +255,12 @@ static void usher_fill_nodes(struct usher *u, const struct usher_spec *spec)
 			node->first_cid = c;
 			node->first_shard = spec->shard[c];
 			node->first_llc = spec->llc[c];
+			node->first_queue = spec->queue[c];
 		}
 		node->nr_cids++;
 		node->nr_shards = spec->shard[c] - node->first_shard + 1;
 		node->nr_llcs = spec->llc[c] - node->first_llc + 1;
+		node->nr_queues = spec->queue[c] - node->first_queue + 1;
 	}
 	for (n = 0; n < spec->nr_nodes; n++) {
 		u->nodes[n].id = spec->node_id[n];
@@ -275,12 +295,10 @@ static void usher_fill_tiers(struct usher *u, const struct usher_spec *spec, u64
 	u->light_need = least / USHER_LIGHT_PART;
 	u->tier_order = spec->tier_order;
 	u->asymmetric = misfits && u->top_tiers != tiers;
-	for (c = 0; c < spec->nr_cids; c++)
-		u->llcs[spec->llc[c]].power += u->asymmetric ? spec->capacity[c] : 1;
 	u->misfits = u->asymmetric ? misfits : NULL;
 }
 
-/* The bits of shards in their nodes' summaries, and of LLCs in their nodes' backlogs. */
+/* The bits of shards in their nodes' summaries, and of queues in their nodes' backlogs. */
 static void usher_fill_summaries(struct usher *u, const struct usher_spec *spec)
 {
 	u32 i;
@@ -292,12 +310,12 @@ static void usher_fill_summaries(struct usher *u, const struct usher_spec *spec)
 		u->shards[i].summary = node->summary + bit / 64;
 		u->shards[i].summary_bit = 1ULL << (bit % 64);
 	}
-	for (i = 0; i < spec->nr_llcs; i++) {
-		struct usher_node *node = &u->nodes[u->llcs[i].node];
-		u32 bit = i - node->first_llc;
+	for (i = 0; i < spec->nr_queues; i++) {
+		struct usher_node *node = &u->nodes[u->queues[i].node];
+		u32 bit = i - node->first_queue;
 
-		u->llcs[i].backlog = node->backlog + bit / 64;
-		u->llcs[i].backlog_bit = 1ULL << (bit % 64);
+		u->queues[i].backlog = node->backlog + bit / 64;
+		u->queues[i].backlog_bit = 1ULL << (bit % 64);
 	}
 }
 
@@ -319,7 +337,7 @@ static void usher_fill_cpupri(struct usher *u, u32 n, u64 *levels, u64 *present,
 	}
 }
 
-/* How many shards, or LLCs, a node has: of is spec->shard or spec->llc. */
+/* How many shards, or queues, a node has: of is spec->shard or spec->queue. */
 static u32 usher_count_in_node(const struct usher_spec *spec, const u32 *of, u32 node)
 {
 	u32 c, n = 0;
@@ -378,14 +396,15 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->cids = usher_take(&bump, spec->nr_cids * sizeof(*u->cids));
 	u->shards = usher_take(&bump, spec->nr_shards * sizeof(*u->shards));
 	u->llcs = usher_take(&bump, spec->nr_llcs * sizeof(*u->llcs));
+	u->queues = usher_take(&bump, spec->nr_queues * sizeof(*u->queues));
 	u->nodes = usher_take(&bump, spec->nr_nodes * sizeof(*u->nodes));
 	u->cid_of_cpu = usher_take(&bump, spec->nr_cpu_ids * sizeof(*u->cid_of_cpu));
-	/* A node has a word for every 64 shards, or LLCs, or part of them. */
+	/* A node has a word for every 64 shards, or queues, or part of them. */
 	u->summaries = usher_take(&bump, (spec->nr_nodes + spec->nr_shards / 64) * sizeof(*u->summaries));
-	u->backlogs = usher_take(&bump, (spec->nr_nodes + spec->nr_llcs / 64) * sizeof(*u->backlogs));
+	u->backlogs = usher_take(&bump, (spec->nr_nodes + spec->nr_queues / 64) * sizeof(*u->backlogs));
 	for (n = 0; n < spec->nr_nodes; n++) {
 		u32 shards = (usher_count_in_node(spec, spec->shard, n) + 63) / 64;
-		u32 llcs = (usher_count_in_node(spec, spec->llc, n) + 63) / 64;
+		u32 queues = (usher_count_in_node(spec, spec->queue, n) + 63) / 64;
 		u32 *order = usher_take(&bump, spec->nr_nodes * sizeof(u32));
 		u64 *summary = usher_take(&bump, shards * sizeof(u64));
 
@@ -394,11 +413,11 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 		u->nodes[n].order = order;
 		u->nodes[n].summary = summary;
 		u->nodes[n].backlog = u->backlogs + nr_backlogs;
-		nr_backlogs += llcs;
+		nr_backlogs += queues;
 		for (c = 0; c < shards; c++)
 			u->summaries[nr_summaries++] = summary + c;
 	}
-	clocks = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
+	clocks = usher_take(&bump, (u64)spec->nr_queues * USHER_LINE);
 	settled = usher_take(&bump, (u64)spec->nr_llcs * USHER_LINE);
 	u->cpus = usher_take(&bump, spec->nr_cids * sizeof(*u->cpus));
 	words = usher_take(&bump, usher_pack_words(spec, first, NULL, NULL) * sizeof(u64));
@@ -414,15 +433,17 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	usher_pack_words(spec, first, u->shards, words);
 	usher_fill_shards(u, spec, first);
 	usher_fill_cids(u, spec);
-	usher_fill_llcs(u, spec, clocks, settled);
+	usher_fill_llcs(u, spec, settled);
 	usher_fill_nodes(u, spec);
-	usher_fill_summaries(u, spec);
 	usher_fill_tiers(u, spec, misfits);
+	usher_fill_queues(u, spec, clocks);
+	usher_fill_summaries(u, spec);
 	if (spec->cpupri)
 		usher_layout_cpupri(spec, &bump, first, u);
 	u->nr_cids = spec->nr_cids;
 	u->nr_shards = spec->nr_shards;
 	u->nr_llcs = spec->nr_llcs;
+	u->nr_queues = spec->nr_queues;
 	u->nr_nodes = spec->nr_nodes;
 	u->nr_summaries = nr_summaries;
 	u->nr_backlogs = nr_backlogs;

@@ -15,8 +15,8 @@
  *  7. Any idle CPU in the LLC.
  *  8. Any idle CPU in the node.
  *  9. The same in the other nodes, nearest first.
- * 10. Nobody is idle: the queue of prev's LLC, or of an LLC where the task may run. For a sync wakeup the
- *     waker's LLC, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
+ * 10. Nobody is idle: prev's queue, or that of a CPU where the task may run. For a sync wakeup the
+ *     waker's, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
  *     come together. Instead of a long queue a much shorter one, or for a newborn one that is somewhat shorter, whatever was
  *     hinted.
  *
@@ -261,32 +261,32 @@ USHER_INLINE s32 usher_place_special(struct usher USHER_MEM *u, const struct ush
 	return usher_place_sync(u, s, reason);
 }
 
-/* Whether more tasks wait at llc than at other, for what the CPUs of both do. */
-USHER_FN bool usher_queue_longer(struct usher USHER_MEM *u, u32 llc, u32 other)
+/* Whether more tasks wait in queue than in other, for what the CPUs of both do. */
+USHER_FN bool usher_queue_longer(struct usher USHER_MEM *u, u32 queue, u32 other)
 {
-	return env_queued(u, llc) * u->llcs[other].power > env_queued(u, other) * u->llcs[llc].power;
+	return env_queued(u, queue) * u->queues[other].power > env_queued(u, other) * u->queues[queue].power;
 }
 
-/* The lowest cid of llc in the set (NULL: any), or USHER_NONE_IDLE. */
-USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *set, u32 llc)
+/* The lowest cid of queue in the set (NULL: any), or USHER_NONE_IDLE. */
+USHER_COLD s32 usher_set_in_queue(struct usher USHER_MEM *u, const struct usher_set USHER_MEM *set, u32 queue)
 {
-	struct usher_llc USHER_MEM *l = &u->llcs[llc];
-	u32 i;
+	u32 first = u->queues[queue].first_cid, end = first + u->queues[queue].nr_cids, w;
+	u64 bits;
 
 	if (!set)
-		return l->first_cid;
-	for (i = 0; i < l->nr_shards && env_again(u); i = env_next(u, i)) {
-		struct usher_shard USHER_MEM *shard = &u->shards[l->first_shard + i];
-		u64 bits = usher_set_bits(set, shard);
-
+		return first;
+	for (w = first / 64; w * 64 < end && env_again(u); w = env_next(u, w)) {
+		bits = usher_set_word(set, w);
+		if (w == first / 64)
+			bits &= ~0ULL << (first & 63);
 		if (bits)
-			return shard->base + env_lowest(bits);
+			return w * 64 + env_lowest(bits) < end ? (s32)(w * 64 + env_lowest(bits)) : USHER_NONE_IDLE;
 	}
 	return USHER_NONE_IDLE;
 }
 
 /*
- * In whose LLC's queue a task of the allowed CPUs waits that comes while nobody is idle, if not in that of from: perhaps at the LLC
+ * In whose queue a task of the allowed CPUs waits that comes while nobody is idle, if not in that of from: perhaps in the one
  * whose turn it is by self's count. A cid, or from.
  *
  * A newborn does if from's queue is longer by a quarter for what the CPUs of each do, in any node. It leaves nothing behind; and were it
@@ -297,21 +297,21 @@ USHER_COLD s32 usher_set_in_llc(struct usher USHER_MEM *u, const struct usher_se
 USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from,
 				   const struct usher_set USHER_MEM *allowed, bool born)
 {
-	u32 llc = u->cids[from].llc, at, quarters;
-	struct usher_llc USHER_MEM *own = &u->llcs[llc], *other;
-	u64 ours = env_queued(u, llc);
+	u32 queue = u->cids[from].queue, at, quarters;
+	struct usher_queue USHER_MEM *own = &u->queues[queue], *other;
+	u64 ours = env_queued(u, queue);
 	s32 cid;
 
-	if (u->nr_llcs == 1 || ours < (born ? 1 : USHER_QUEUE_LONG * own->nr_cids))
+	if (u->nr_queues == 1 || ours < (born ? 1 : USHER_QUEUE_LONG * own->nr_cids))
 		return from;
-	at = (llc + 1 + u->cpus[self].shorter_turn++ % (u->nr_llcs - 1)) % u->nr_llcs;
-	other = &u->llcs[at];
+	at = (queue + 1 + u->cpus[self].shorter_turn++ % (u->nr_queues - 1)) % u->nr_queues;
+	other = &u->queues[at];
 	quarters = other->node == own->node ? USHER_SHORTER_NEAR : USHER_SHORTER_FAR;
 	if (born)
 		quarters = USHER_SHORTER_BORN;
 	if (env_queued(u, at) * own->power * quarters >= ours * other->power * 4)
 		return from;
-	cid = usher_set_in_llc(u, allowed, at);
+	cid = usher_set_in_queue(u, allowed, at);
 	return cid < 0 ? from : (u32)cid;
 }
 
@@ -319,7 +319,7 @@ USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from
 USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
 						     u32 from)
 {
-	u32 prev = u->cids[from].llc, waker = u->cids[r->waker].llc;
+	u32 prev = u->cids[from].queue, waker = u->cids[r->waker].queue;
 
 	if (r->wake == USHER_WAKE_SYNC && waker != prev && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
 	    !usher_queue_longer(u, waker, prev))
@@ -517,7 +517,7 @@ USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const 
 }
 
 /*
- * A task was put into the queue of q->from's LLC and announced by usher_queue_fill(): an idle CPU
+ * A task was put into the queue of q->from and announced by usher_queue_fill(): an idle CPU
  * that should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
  */
 USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_query *q USHER_UNIT_PTR)

@@ -3,9 +3,10 @@
  * Queues: which one a CPU looks into, who is next in it, and how nobody is left waiting.
  *
  * There is a queue per LLC, ordered by virtual time, and one per CPU for tasks that may run nowhere
- * else. The host keeps the queues themselves; the core decides.
+ * else. The host keeps the queues themselves; the core decides. A wide LLC has several, each of some of its CPUs (struct usher_spec): who
+ * puts in or takes out holds the queue's lock, and a hundred CPUs whose tasks sleep and wake all the time do little but wait for one.
  *
- * The backlog has a bit per LLC and node: somebody may be waiting in that queue. It is kept like
+ * The backlog has a bit per queue and node: somebody may be waiting in that queue. It is kept like
  * the idle summary: set eagerly by whoever fills the queue, cleared lazily by whoever found it
  * empty, with a look again behind a full barrier. It lets a CPU without work pass over empty queues
  * without touching them.
@@ -23,8 +24,8 @@
  * tick: it must be made to look for work itself.
  *
  * A queue's clock is the largest virtual time at which one of its tasks began to run, within bounds (usher_clock_advance()). Clocks of
- * different LLCs run at different speeds, so a virtual time means nothing elsewhere: its low 12
- * bits name the LLC whose clock it is in, and it is carried over as a distance from that clock.
+ * different queues run at different speeds, so a virtual time means nothing elsewhere: its low 12
+ * bits name the queue whose clock it is in, and it is carried over as a distance from that clock.
  */
 #ifndef USHER_QUEUE_C
 #define USHER_QUEUE_C
@@ -35,7 +36,7 @@
 
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
 #define USHER_QUEUE_CROWDED 16		/* tasks waiting per CPU from which on sleeping earns nothing; less than it does from USHER_QUEUE_LONG on */
-#define USHER_VTIME_LLC 0xfffULL	/* the bits of a virtual time that name an LLC */
+#define USHER_VTIME_QUEUE 0xfffULL	/* the bits of a virtual time that name a queue */
 #define USHER_VTIME_BIRTH (1ULL << 40)	/* where clocks start, so that nothing runs below zero */
 #define USHER_VTIME_BEHIND_SLICES 16	/* how far behind its queue's clock a task may be, */
 #define USHER_VTIME_AHEAD_SLICES 64	/* ... and how far ahead */
@@ -44,11 +45,11 @@
 /* Whether v is the virtual time of a task that ran, and not of one that is new here. */
 USHER_INLINE bool usher_vtime_known(struct usher USHER_MEM *u, u64 v)
 {
-	return v > USHER_VTIME_LLC && (v & USHER_VTIME_LLC) < u->nr_llcs;
+	return v > USHER_VTIME_QUEUE && (v & USHER_VTIME_QUEUE) < u->nr_queues;
 }
 
-/* The virtual time that is lag away from now, the clock of llc, kept within bounds. */
-USHER_INLINE u64 usher_vtime_near(struct usher USHER_MEM *u, u64 now, s64 lag, u32 llc)
+/* The virtual time that is lag away from now, the clock of queue, kept within bounds. */
+USHER_INLINE u64 usher_vtime_near(struct usher USHER_MEM *u, u64 now, s64 lag, u32 queue)
 {
 	s64 ahead = USHER_VTIME_AHEAD_SLICES * u->slice_ns;
 	s64 behind = USHER_VTIME_BEHIND_SLICES * u->slice_ns;
@@ -57,18 +58,18 @@ USHER_INLINE u64 usher_vtime_near(struct usher USHER_MEM *u, u64 now, s64 lag, u
 		lag = ahead;
 	if (lag < -behind)
 		lag = -behind;
-	return ((now + (u64)lag) & ~USHER_VTIME_LLC) | llc;
+	return ((now + (u64)lag) & ~USHER_VTIME_QUEUE) | queue;
 }
 
-/* v in the clock of llc. A task that never ran (v is 0) starts at the clock. */
-USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
+/* v in the clock of queue. A task that never ran (v is 0) starts at the clock. */
+USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 queue)
 {
-	u64 now = env_read(u, &u->llcs[llc].clock->now);
+	u64 now = env_read(u, &u->queues[queue].clock->now);
 	s64 lag = 0;
 
 	if (usher_vtime_known(u, v))
-		lag = (s64)(v - env_read(u, &u->llcs[v & USHER_VTIME_LLC].clock->now));
-	return usher_vtime_near(u, now, lag, llc);
+		lag = (s64)(v - env_read(u, &u->queues[v & USHER_VTIME_QUEUE].clock->now));
+	return usher_vtime_near(u, now, lag, queue);
 }
 
 /* Slices by which a task that goes on may get ahead of who waits: usher_vtime_due(). */
@@ -89,13 +90,13 @@ USHER_FN u64 usher_vtime_at(struct usher USHER_MEM *u, u64 v, u32 llc)
 #define USHER_EARLY_MOST ((1 + USHER_LEAD) * USHER_EARLY_PART)
 
 /*
- * So many slices are what a task has for having slept, in the queue of llc. Less where many wait: most of those slept, too, and to come
+ * So many slices are what a task has for having slept, in a queue. Less where many wait: most of those slept, too, and to come
  * before them with little work each only has CPUs switch.
  */
-USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 llc)
+USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 queue)
 {
-	u64 most = slices * u->slice_ns, queued = env_queued(u, llc);
-	u64 many = USHER_QUEUE_LONG * u->llcs[llc].nr_cids, crowd = USHER_QUEUE_CROWDED * u->llcs[llc].nr_cids;
+	u64 most = slices * u->slice_ns, queued = env_queued(u, queue);
+	u64 many = USHER_QUEUE_LONG * u->queues[queue].nr_cids, crowd = USHER_QUEUE_CROWDED * u->queues[queue].nr_cids;
 
 	if (queued <= many)
 		return most;
@@ -103,24 +104,24 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 l
 }
 
 /*
- * The virtual time from which a task is charged that joins the queue of llc. One that slept is behind the clock by at most the
+ * The virtual time from which a task is charged that joins a queue. One that slept is behind the clock by at most the
  * lead of who runs, so that it can end a turn: with more, those that slept long and have much to do hold up one that hardly sleeps, and
  * for which all of them may have waited. Who finds an idle CPU joins no queue, and only usher_vtime_charge() bounds what it is
  * behind. A task that never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
  * waits already.
  */
-USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
+USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 queue)
 {
-	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
 	u64 now = env_read(u, &clock->now), floor;
 
 	if (!usher_vtime_known(u, v)) {
-		v = usher_vtime_near(u, now, u->slice_ns, llc);
+		v = usher_vtime_near(u, now, u->slice_ns, queue);
 	} else {
-		floor = now - usher_vtime_earned(u, USHER_LEAD, llc);
-		v = usher_vtime_at(u, v, llc);
+		floor = now - usher_vtime_earned(u, USHER_LEAD, queue);
+		v = usher_vtime_at(u, v, queue);
 		if ((s64)(v - floor) < 0)
-			v = (floor & ~USHER_VTIME_LLC) | llc;
+			v = (floor & ~USHER_VTIME_QUEUE) | queue;
 	}
 	if ((s64)(v - env_read(u, &clock->latest)) > 0)
 		env_write(u, &clock->latest, v);
@@ -128,22 +129,22 @@ USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 llc)
 }
 
 /*
- * How early a task that slept joins the queue of llc, in parts of a slice: before those that were put back at the end of
+ * How early a task that slept joins a queue, in parts of a slice: before those that were put back at the end of
  * theirs, by a slice and the lead of who runs at most, so that it comes at the end of a slice. At v it would join otherwise, and
  * from there it is charged, so it gains no share. Not one that is ahead of the clock by more than a lead: that has had
  * its turn for now.
  */
-USHER_FN u32 usher_vtime_early(struct usher USHER_MEM *u, u64 v, u32 llc)
+USHER_FN u32 usher_vtime_early(struct usher USHER_MEM *u, u64 v, u32 queue)
 {
-	if ((s64)(v - env_read(u, &u->llcs[llc].clock->now)) > (s64)(USHER_LEAD * u->slice_ns))
+	if ((s64)(v - env_read(u, &u->queues[queue].clock->now)) > (s64)(USHER_LEAD * u->slice_ns))
 		return 0;
-	return usher_vtime_earned(u, 1 + USHER_LEAD, llc) * USHER_EARLY_PART / u->slice_ns;
+	return usher_vtime_earned(u, 1 + USHER_LEAD, queue) * USHER_EARLY_PART / u->slice_ns;
 }
 
-/* What early counts for in the virtual time of an LLC, whose name it leaves alone. */
+/* What early counts for in the virtual time of a queue, whose name it leaves alone. */
 USHER_INLINE u64 usher_vtime_of_early(struct usher USHER_MEM *u, u32 early)
 {
-	return early * (u->slice_ns / USHER_EARLY_PART & ~USHER_VTIME_LLC);
+	return early * (u->slice_ns / USHER_EARLY_PART & ~USHER_VTIME_QUEUE);
 }
 
 /* Where in its queue a task waits that joins early and is charged from v, */
@@ -159,14 +160,14 @@ USHER_FN u64 usher_vtime_after(struct usher USHER_MEM *u, u64 v, u32 early)
 }
 
 /*
- * A task that slept joins the queue of llc at v, and so far leads end there with slices. Not for one that comes after a lead
+ * A task that slept joins the queue at v, and so far leads end there with slices. Not for one that comes after a lead
  * anyhow: a light task may be far ahead, and would shorten everybody's turns for as long. Seldom a write, since who slept mostly
  * joins before others that did. Two CPUs may note theirs at once and the earlier win, or the task may be taken out of turn: then
  * a lead is held against it, or turns are short without need, until the queue has come so far.
  */
-USHER_FN void usher_vtime_slept(struct usher USHER_MEM *u, u64 v, u32 llc)
+USHER_FN void usher_vtime_slept(struct usher USHER_MEM *u, u64 v, u32 queue)
 {
-	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
 
 	if ((s64)(v - env_read(u, &clock->slept)) > 0 &&
 	    (s64)(v - env_read(u, &clock->now)) <= (s64)(USHER_LEAD * u->slice_ns))
@@ -186,7 +187,7 @@ USHER_INLINE s64 usher_vtime_slices(struct usher USHER_MEM *u, u64 slices, u64 w
 }
 
 /*
- * Where the clock of llc has to be by now, so that nobody waits for ever. Where tasks of great weight run, or hundreds for each CPU, virtual
+ * Where the clock of a queue has to be by now, so that nobody waits for ever. Where tasks of great weight run, or hundreds for each CPU, virtual
  * time hardly passes, and who is far ahead of it would wait for a minute. The clock has half of u->patience_ns to come to a mark, beyond
  * all who waited when that was set; if it has not after half of that, it is moved on, evenly. So nobody waits for longer than it takes to
  * come to two marks, and then for those who came before.
@@ -203,27 +204,27 @@ USHER_INLINE u64 usher_clock_least(struct usher USHER_MEM *u, struct usher_clock
 	return env_read(u, &clock->mark) - (part_ns - late_ns) / step_ns * u->slice_ns / USHER_CLOCK_PART;
 }
 
-/* Whether the clock of llc is to go on, where a task that began at v stops now, or goes on: then usher_clock_advance(). */
-USHER_FN bool usher_clock_behind(struct usher USHER_MEM *u, u64 v, u32 llc, u64 now_ns)
+/* Whether the clock of queue is to go on, where a task that began at v stops now, or goes on: then usher_clock_advance(). */
+USHER_FN bool usher_clock_behind(struct usher USHER_MEM *u, u64 v, u32 queue, u64 now_ns)
 {
-	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
 	u64 now = env_read(u, &clock->now);
 
-	return (s64)(usher_vtime_at(u, v, llc) - now) > (s64)(u->slice_ns / USHER_CLOCK_PART) ||
+	return (s64)(usher_vtime_at(u, v, queue) - now) > (s64)(u->slice_ns / USHER_CLOCK_PART) ||
 	       (s64)(usher_clock_least(u, clock, now, now_ns) - now) > 0;
 }
 
 /*
- * The clock of llc goes on to where a task began, at v. But no further than a lead beyond the first who waits, if that may not run where
- * the task does, and is charged from first (else 0): who may only run on some crowded CPUs of the LLC would fall ever further behind those
+ * The clock of queue goes on to where a task began, at v. But no further than a lead beyond the first who waits, if that may not run where
+ * the task does, and is charged from first (else 0): who may only run on some crowded CPUs of the queue would fall ever further behind those
  * who run alone on the others, and then all who sleep, and whatever is bounded by the clock, come after it there. Two CPUs may move it
  * at once and the smaller value win: the next repairs it.
  */
-USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 llc, u64 first, u64 now_ns)
+USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 queue, u64 first, u64 now_ns)
 {
-	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
 	u64 now = env_read(u, &clock->now), latest;
-	s64 on = usher_vtime_at(u, v, llc) - now, most = first - now + USHER_LEAD * u->slice_ns;
+	s64 on = usher_vtime_at(u, v, queue) - now, most = first - now + USHER_LEAD * u->slice_ns;
 	s64 least = usher_clock_least(u, clock, now, now_ns) - now;
 	bool pushed;
 
@@ -233,7 +234,7 @@ USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 llc, u64
 	if (pushed)
 		on = least;
 	if (on > 0) {
-		now = usher_vtime_near(u, now, on, llc);
+		now = usher_vtime_near(u, now, on, queue);
 		env_write(u, &clock->now, now);
 	}
 	if ((s64)(now - env_read(u, &clock->mark)) >= 0) {
@@ -249,16 +250,16 @@ USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 llc, u64
 }
 
 /*
- * The virtual time of a task of the given weight that began at v and ran ran_ns in llc. Where the clock is pushed on, who runs does not
+ * The virtual time of a task of the given weight that began at v and ran ran_ns on a CPU of queue. Where the clock is pushed on, who runs does not
  * stay behind it for longer than who joins.
  */
-USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
+USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 queue, u64 ran_ns, u32 weight)
 {
-	struct usher_clock USHER_MEM *clock = u->llcs[llc].clock;
+	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
 	u64 now = env_read(u, &clock->now);
-	s64 lag = usher_vtime_at(u, v, llc) + usher_vtime_ran(ran_ns, weight) - now, least = -(s64)(USHER_LEAD * u->slice_ns);
+	s64 lag = usher_vtime_at(u, v, queue) + usher_vtime_ran(ran_ns, weight) - now, least = -(s64)(USHER_LEAD * u->slice_ns);
 
-	return usher_vtime_near(u, now, lag < least && env_read(u, &clock->pushed) ? least : lag, llc);
+	return usher_vtime_near(u, now, lag < least && env_read(u, &clock->pushed) ? least : lag, queue);
 }
 
 /* By how much who runs and has this weight may be ahead. */
@@ -268,17 +269,17 @@ USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
 }
 
 /*
- * Whether who comes next in the queue of llc, at first, goes before the running task, at v and of the given weight, whose
+ * Whether who comes next in queue, at first, goes before the running task, at v and of the given weight, whose
  * slice ended, or which yields. Not while that is behind all who wait, nor while it is ahead by less than its lead. Without a
  * lead tasks that never sleep take turns at every slice, and each finds the caches filled by another. A heavier task has less
  * of it, as its time counts for less. Who yields has none, nor has anybody while one waits that slept until it came: that one,
  * too, would wait for the leads of all before it.
  */
-USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 llc, u32 weight, bool yields)
+USHER_FN bool usher_vtime_due(struct usher USHER_MEM *u, u64 v, u64 first, u32 queue, u32 weight, bool yields)
 {
-	s64 ahead = usher_vtime_at(u, v, llc) - first;
+	s64 ahead = usher_vtime_at(u, v, queue) - first;
 
-	if (!yields && (s64)(env_read(u, &u->llcs[llc].clock->slept) - first) < 0)
+	if (!yields && (s64)(env_read(u, &u->queues[queue].clock->slept) - first) < 0)
 		return ahead >= usher_vtime_lead(u, weight);
 	return ahead >= 0;
 }
@@ -297,7 +298,7 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 /* By how much the turn on cid, of a task of this weight, which has lasted for so long, is ahead of who waits at v. */
 USHER_INLINE s64 usher_turn_ahead(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
 {
-	s64 ahead = usher_vtime_at(u, env_read(u, &u->cpus[cid].turn.vtime), u->cids[cid].llc) - v;
+	s64 ahead = usher_vtime_at(u, env_read(u, &u->cpus[cid].turn.vtime), u->cids[cid].queue) - v;
 
 	return ahead + (s64)usher_vtime_ran(ran_ns, weight);
 }
@@ -317,8 +318,8 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 }
 
 /*
- * A task that slept has joined the queue of q->from's LLC while nobody was idle: whose turn ends now and not with its slice. That
- * on q->from, where it would run; or else, where as many wait as the LLC has CPUs, that on the next of them, if q lets it go there: of
+ * A task that slept has joined the queue of q->from while nobody was idle: whose turn ends now and not with its slice. That
+ * on q->from, where it would run; or else, where as many wait as the queue has CPUs, that on the next of them, if q lets it go there: of
  * several that wake on one CPU at once the first begins its turn there, or will once the turn that was cut has ended, and the
  * others would wait for it beside one that has lasted. A turn ends where at its end the task would go first, unless it has only begun,
  * lest CPUs do nothing but switch, and never for a task of less weight. The task is charged from wants->vtime, and waits so much
@@ -327,11 +328,11 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
  */
 USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants, u32 early)
 {
-	u32 llc = u->cids[q->from].llc, cid = q->from;
-	struct usher_llc USHER_MEM *l = &u->llcs[llc];
+	u32 queue = u->cids[q->from].queue, cid = q->from;
+	struct usher_queue USHER_MEM *l = &u->queues[queue];
 
 	if (!usher_turn_ends(u, cid, wants, early)) {
-		if (q->flags & USHER_HERE || env_queued(u, llc) < l->nr_cids)
+		if (q->flags & USHER_HERE || env_queued(u, queue) < l->nr_cids)
 			return USHER_NONE_IDLE;
 		cid = cid + 1 < l->first_cid + l->nr_cids ? cid + 1 : l->first_cid;
 		if ((q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants, early))
@@ -343,13 +344,13 @@ USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query 
 }
 
 /*
- * self wakes a task and says that it is about to sleep, and the task waits in the queue of llc. If that is self's own, the task is
+ * self wakes a task and says that it is about to sleep, and the task waits in queue. If that is self's own, the task is
  * handed to self: of two that wake each other in turn one runs there at a time, and finds the caches that it left. The task's
  * name is not 0. True: so it was.
  */
-USHER_FN bool usher_hand(struct usher USHER_MEM *u, u32 self, u32 llc, u64 task)
+USHER_FN bool usher_hand(struct usher USHER_MEM *u, u32 self, u32 queue, u64 task)
 {
-	if (u->cids[self].llc != llc)
+	if (u->cids[self].queue != queue)
 		return false;
 	env_write(u, &u->cpus[self].handed, task);
 	return true;
@@ -379,7 +380,7 @@ USHER_FN bool usher_promised(struct usher USHER_MEM *u, u32 cid, u64 task)
 #define USHER_HANDED_BESIDE (2 + USHER_LEAD)
 
 /*
- * Whether cid takes a task that was handed to it, and waits in the queue of its LLC at wants->vtime, before the first there. The time of a
+ * Whether cid takes a task that was handed to it, and waits in its queue at wants->vtime, before the first there. The time of a
  * heavier one counts for less.
  */
 USHER_FN bool usher_take_handed(struct usher USHER_MEM *u, u32 cid, u64 first, const struct usher_turn *wants, bool promised)
@@ -393,7 +394,7 @@ USHER_FN bool usher_take_handed(struct usher USHER_MEM *u, u32 cid, u64 first, c
 }
 
 /*
- * Tasks bound to one CPU wait in its own queue, all others in the LLC's, by the same clock. Whether cid takes from its own first: who is
+ * Tasks bound to one CPU wait in its own queue, all others in that of several, by the same clock. Whether cid takes from its own first: who is
  * first there waits at own, and at shared the first of the others who may run here (0: none that the host has seen). Of two at the same
  * time, and where nobody was seen, by turns, so that neither queue can starve the other.
  */
@@ -407,10 +408,10 @@ USHER_FN bool usher_pinned_first(struct usher USHER_MEM *u, u32 cid, u64 own, u6
 	return me->pinned_last;
 }
 
-/* Announces a task in the queue of llc. A full barrier: what follows may look for idle CPUs. */
-USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
+/* Announces a task in queue. A full barrier: what follows may look for idle CPUs. */
+USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 queue)
 {
-	struct usher_llc USHER_MEM *l = &u->llcs[llc];
+	struct usher_queue USHER_MEM *l = &u->queues[queue];
 
 	env_barrier(u);
 	if (!(env_read(u, l->backlog) & l->backlog_bit))
@@ -418,22 +419,22 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 llc)
 }
 
 /*
- * self found nothing to take in the queue of llc: if it is empty, take its bit out of the backlog.
+ * self found nothing to take in queue: if it is empty, take its bit out of the backlog.
  * Clear, full barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the
  * bit was clear a CPU going idle may have overlooked the queue: usher_rescue(). True: somebody has come
  * to the empty queue. Who waited there when self found nothing may not run here, so self need not go through
  * the queue again; who came since then is found by usher_idle_enter(). Tests: idle_against_queue,
  * two_tasks_against_retire.
  */
-USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
+USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 queue, u32 self)
 {
-	struct usher_llc USHER_MEM *l = &u->llcs[llc];
+	struct usher_queue USHER_MEM *l = &u->queues[queue];
 
-	if (env_queued(u, llc))
+	if (env_queued(u, queue))
 		return false;
 	env_fetch_and(u, l->backlog, ~l->backlog_bit);
 	env_count(u, self, USHER_EV_BACKLOG_RETIRED);
-	if (!env_queued(u, llc))
+	if (!env_queued(u, queue))
 		return false;
 	env_fetch_or(u, l->backlog, l->backlog_bit);
 	u->cpus[self].poke = 1;
@@ -442,16 +443,16 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 llc, u32 self)
 }
 
 /*
- * self fills the queue of llc with a task that arrives only after the callback, and that may run on
+ * self fills queue with a task that arrives only after the callback, and that may run on
  * the allowed CPUs (NULL: on all; the set stays until then). usher_late_look() comes back to it, before self fills
  * another queue. True: self is idle, and the host makes it look for work, lest no callback comes.
  */
-USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 llc,
+USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 queue,
 			       const struct usher_set USHER_MEM *allowed)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
 
-	me->look = llc + 1;
+	me->look = queue + 1;
 	me->look_allowed = allowed;
 	return me->idle;
 }
@@ -463,54 +464,56 @@ USHER_FN bool usher_look_later(struct usher USHER_MEM *u, u32 self, u32 llc,
 USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
 {
 	struct usher_cpu USHER_MEM *me = &u->cpus[self];
-	u32 llc = me->look - 1;
+	u32 queue = me->look - 1;
 	struct usher_query q = { .allowed = me->look_allowed, .self = self };
 	s32 cid;
 
 	if (!me->look)
 		return USHER_NONE_IDLE;
 	me->look = 0;
-	if (llc >= u->nr_llcs || !env_queued(u, llc))
+	if (queue >= u->nr_queues || !env_queued(u, queue))
 		return USHER_NONE_IDLE;
-	usher_queue_fill(u, llc);
-	q.from = u->llcs[llc].first_cid;
+	usher_queue_fill(u, queue);
+	q.from = u->queues[queue].first_cid;
 	cid = usher_look(u, &q);
 	if (cid >= 0)
 		env_count(u, self, USHER_EV_LATE_LOOK);
 	return cid;
 }
 
-/* Where a CPU without work looks: the queue of its own LLC, then its node's, then by distance. */
+/* Where a CPU without work looks: its own queue, then the others of its LLC, then its node's, then by distance. */
 struct usher_walk {
 	u32 cid;
-	u32 own;  /* the own LLC had its turn */
+	u32 near; /* queues of its LLC that had their turn */
 	u32 step; /* of the order of nodes */
 	u32 word; /* of the node's backlog that comes next */
 	u64 bits; /* of the word before it, not yet visited */
 };
 
-/* The next LLC whose queue may have a task, or USHER_NONE_IDLE. */
+/* The next queue that may have a task, or USHER_NONE_IDLE. */
 USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[walk->cid];
-	struct usher_llc USHER_MEM *own = &u->llcs[c->llc];
+	struct usher_llc USHER_MEM *llc = &u->llcs[c->llc];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
 
-	if (!walk->own) {
-		walk->own = 1;
-		if (env_read(u, own->backlog) & own->backlog_bit)
-			return c->llc;
+	while (walk->near < llc->nr_queues && env_again(u)) {
+		u32 at = c->queue + walk->near++;
+		u32 queue = at < llc->first_queue + llc->nr_queues ? at : at - llc->nr_queues;
+
+		if (env_read(u, u->queues[queue].backlog) & u->queues[queue].backlog_bit)
+			return queue;
 	}
 	while (walk->step < u->nr_nodes && env_again(u)) {
 		struct usher_node USHER_MEM *node = &u->nodes[order[walk->step]];
 
 		if (walk->bits) {
-			u32 llc = node->first_llc + (walk->word - 1) * 64 + env_lowest(walk->bits);
+			u32 queue = node->first_queue + (walk->word - 1) * 64 + env_lowest(walk->bits);
 
 			walk->bits &= walk->bits - 1;
-			if (llc != c->llc)
-				return llc;
-		} else if (walk->word * 64 < node->nr_llcs) {
+			if (u->queues[queue].llc != c->llc)
+				return queue;
+		} else if (walk->word * 64 < node->nr_queues) {
 			walk->bits = env_read(u, &node->backlog[walk->word]);
 			walk->word++;
 		} else {
@@ -522,16 +525,16 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 }
 
 /*
- * The queues of different LLCs are kept about as long as each other, for what the CPUs of each do: where
- * the slice of a task ends on self, self looks at one other LLC, now and then of another node.
+ * Queues are kept about as long as each other, for what the CPUs of each do: where
+ * the slice of a task ends on self, self looks at one other, now and then of another node.
  * Returns it if its queue is so much longer that self should take from there, or USHER_NONE_IDLE.
  */
 USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[self];
-	struct usher_llc USHER_MEM *own = &u->llcs[c->llc], *other;
+	struct usher_queue USHER_MEM *own = &u->queues[c->queue], *other;
 	struct usher_node USHER_MEM *node = &u->nodes[c->node];
-	u32 turn = u->cpus[self].balance_turn++, far = turn / USHER_BALANCE_FAR, llc;
+	u32 turn = u->cpus[self].balance_turn++, far = turn / USHER_BALANCE_FAR, queue;
 	u64 ours, theirs, times = 5;
 
 	if (u->nr_nodes > 1 && turn % USHER_BALANCE_FAR == 0) {
@@ -541,26 +544,26 @@ USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 	} else {
 		turn -= far;
 	}
-	if (!node->nr_llcs)
+	if (!node->nr_queues)
 		return USHER_NONE_IDLE;
-	llc = node->first_llc + turn % node->nr_llcs;
-	other = &u->llcs[llc];
-	if (llc == c->llc || !(env_read(u, other->backlog) & other->backlog_bit))
+	queue = node->first_queue + turn % node->nr_queues;
+	other = &u->queues[queue];
+	if (queue == c->queue || !(env_read(u, other->backlog) & other->backlog_bit))
 		return USHER_NONE_IDLE;
 	/* With who ran here until now: longer by a quarter, in another node twice as long. */
-	ours = env_queued(u, c->llc) + 1;
-	theirs = env_queued(u, llc);
-	return theirs * own->power * 4 > ours * other->power * times ? (s32)llc : USHER_NONE_IDLE;
+	ours = env_queued(u, c->queue) + 1;
+	theirs = env_queued(u, queue);
+	return theirs * own->power * 4 > ours * other->power * times ? (s32)queue : USHER_NONE_IDLE;
 }
 
-/* A task of llc's queue was taken by cid. */
-USHER_FN void usher_queue_taken(struct usher USHER_MEM *u, u32 cid, u32 llc)
+/* A task of queue was taken by cid. */
+USHER_FN void usher_queue_taken(struct usher USHER_MEM *u, u32 cid, u32 queue)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
 
-	if (c->llc == llc)
+	if (c->llc == u->queues[queue].llc)
 		env_count(u, cid, USHER_EV_STEAL_LLC);
-	else if (u->llcs[llc].node == c->node)
+	else if (c->node == u->queues[queue].node)
 		env_count(u, cid, USHER_EV_STEAL_NODE);
 	else
 		env_count(u, cid, USHER_EV_STEAL_REMOTE);

@@ -65,13 +65,13 @@ static bool duty_place(struct usher *u, struct usher_request *r)
 	return true;
 }
 
-/* Puts a task into the queue of llc and looks for somebody to run it. The task is in the queue at once. */
-static void duty_enqueue(struct usher *u, u32 self, u32 llc)
+/* Puts a task into queue and looks for somebody to run it. The task is in the queue at once. */
+static void duty_enqueue(struct usher *u, u32 self, u32 queue)
 {
-	struct usher_query q = { .from = u->llcs[llc].first_cid, .self = self };
+	struct usher_query q = { .from = u->queues[queue].first_cid, .self = self };
 
-	model_push(&u->host->queued[llc]);
-	usher_queue_fill(u, llc);
+	model_push(&u->host->queued[queue]);
+	usher_queue_fill(u, queue);
 	duty_send(usher_look(u, &q));
 	duty_rescue(u, self);
 }
@@ -87,33 +87,33 @@ static void duty_late_look(struct usher *u, u32 self)
  * The same in a kernel: the task arrives only after the callback, but the CPU found may already
  * have been kicked by then. True: self is idle and must be made to look for work.
  */
-static bool duty_enqueue_late(struct usher *u, u32 self, u32 llc)
+static bool duty_enqueue_late(struct usher *u, u32 self, u32 queue)
 {
-	struct usher_query q = { .from = u->llcs[llc].first_cid, .self = self };
+	struct usher_query q = { .from = u->queues[queue].first_cid, .self = self };
 	bool go;
 
 	duty_late_look(u, self);
-	usher_queue_fill(u, llc);
-	go = usher_look_later(u, self, llc, NULL);
+	usher_queue_fill(u, queue);
+	go = usher_look_later(u, self, queue, NULL);
 	duty_send(usher_look(u, &q));
 	duty_rescue(u, self);
-	model_push(&u->host->queued[llc]);
+	model_push(&u->host->queued[queue]);
 	return go;
 }
 
-/* ops.dispatch(): a task for cid, from its local queue or from the LLCs'. */
+/* ops.dispatch(): a task for cid, from its local queue or from others'. */
 static bool duty_take(struct usher *u, u32 cid)
 {
 	struct usher_walk walk = { .cid = cid };
-	s32 llc;
+	s32 queue;
 
 	if (model_pop(&model.world->local[cid]))
 		return true;
-	while ((llc = usher_walk_next(u, &walk)) >= 0) {
-		u64 *queue = &u->host->queued[llc];
+	while ((queue = usher_walk_next(u, &walk)) >= 0) {
+		u64 *waiting = &u->host->queued[queue];
 
-		if (model_pop(queue) || (usher_queue_retire(u, llc, cid) && model_pop(queue))) {
-			usher_queue_taken(u, cid, llc);
+		if (model_pop(waiting) || (usher_queue_retire(u, queue, cid) && model_pop(waiting))) {
+			usher_queue_taken(u, cid, queue);
 			return true;
 		}
 	}

@@ -106,7 +106,7 @@ static __attribute__((noipa)) u64 model_access(u32 step, u64 *place, u64 value)
 	return answer;
 }
 
-/* Two LLCs of two cids each at most, without siblings: enough for every pair of sides that a protocol has. */
+/* Two LLCs of two cids and a queue each at most, without siblings: enough for every pair of sides that a protocol has. */
 static void model_build(struct model_world *world, const struct model_scenario *scenario)
 {
 	static const u32 cids[MODEL_CIDS] = { 0, 1, 2, 3 }, halves[MODEL_CIDS] = { 0, 0, 1, 1 };
@@ -119,6 +119,7 @@ static void model_build(struct model_world *world, const struct model_scenario *
 		.nr_cids = MODEL_CIDS,
 		.nr_shards = nr_llcs,
 		.nr_llcs = nr_llcs,
+		.nr_queues = nr_llcs,
 		.nr_nodes = nr_nodes,
 		.nr_cpu_ids = MODEL_CIDS,
 		.granularity = USHER_SHARD,
@@ -130,6 +131,7 @@ static void model_build(struct model_world *world, const struct model_scenario *
 		.core = cids,
 		.shard = llcs,
 		.llc = llcs,
+		.queue = llcs,
 		.node = nr_nodes == 1 ? zeros : llcs,
 		.capacity = capacity,
 		.tier = tier,
@@ -221,12 +223,12 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 		cells[n++] = u->nodes[i].summary - start;
 		cells[n++] = u->nodes[i].backlog - start;
 	}
-	for (i = 0; i < u->nr_llcs; i++) {
-		cells[n++] = &u->llcs[i].clock->now - start;
-		cells[n++] = &u->llcs[i].clock->latest - start;
-		cells[n++] = &u->llcs[i].clock->mark - start;
-		cells[n++] = &u->llcs[i].clock->mark_ns - start;
-		cells[n++] = &u->llcs[i].clock->pushed - start;
+	for (i = 0; i < u->nr_queues; i++) {
+		cells[n++] = &u->queues[i].clock->now - start;
+		cells[n++] = &u->queues[i].clock->latest - start;
+		cells[n++] = &u->queues[i].clock->mark - start;
+		cells[n++] = &u->queues[i].clock->mark_ns - start;
+		cells[n++] = &u->queues[i].clock->pushed - start;
 		cells[n++] = &world->queued[i] - start;
 	}
 	for (i = 0; i < u->nr_cids; i++) {
@@ -361,10 +363,10 @@ const char *MODEL_EXPORT(model_cell_name)(struct model_world *world, u32 cell, u
 			return "summary of node";
 		if (*index < u->nr_nodes && place == u->nodes[*index].backlog)
 			return "backlog of node";
-		if (*index < u->nr_llcs && place >= &u->llcs[*index].clock->now && place <= &u->llcs[*index].clock->pushed)
-			return "clock of LLC";
-		if (*index < u->nr_llcs && place == &world->queued[*index])
-			return "length of the queue of LLC";
+		if (*index < u->nr_queues && place >= &u->queues[*index].clock->now && place <= &u->queues[*index].clock->pushed)
+			return "clock of queue";
+		if (*index < u->nr_queues && place == &world->queued[*index])
+			return "length of queue";
 		if (place == &world->local[*index])
 			return "tasks handed to cid";
 		if (place == &world->kicked[*index])

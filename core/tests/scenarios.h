@@ -74,11 +74,11 @@ static const char *rest_found(struct usher *u)
 static const char *rest_work(struct usher *u, const struct model_outcome *outcomes)
 {
 	struct model_world *world = model.world;
-	u32 c, l, waiting = 0;
+	u32 c, i, waiting = 0;
 
-	for (l = 0; l < u->nr_llcs; l++) {
-		waiting += world->queued[l] > 0;
-		if (world->queued[l] && !(*u->llcs[l].backlog & u->llcs[l].backlog_bit))
+	for (i = 0; i < u->nr_queues; i++) {
+		waiting += world->queued[i] > 0;
+		if (world->queued[i] && !(*u->queues[i].backlog & u->queues[i].backlog_bit))
 			return "a queue with a task in it is missing from the backlog";
 	}
 	for (c = 0; c < MODEL_CIDS; c++) {
@@ -419,7 +419,7 @@ static void wake_actor(struct usher *u, u32 index)
 		duty_enqueue(u, 0, 0);
 }
 
-#define CLOCK_STEP (1000 * 4096ULL) /* some slices; a virtual time of LLC 0 */
+#define CLOCK_STEP (1000 * 4096ULL) /* some slices; a virtual time of queue 0 */
 
 /*
  * clock_against_clock: two CPUs move a queue's clock with plain stores, a third reads it. Either
@@ -437,13 +437,13 @@ static void clock_actor(struct usher *u, u32 index)
 
 static const char *clock_verdict(struct usher *u, const struct model_outcome *outcomes)
 {
-	u64 start = USHER_CLOCK_START, now = u->llcs[0].clock->now, later = start + 3 * CLOCK_STEP;
+	u64 start = USHER_CLOCK_START, now = u->queues[0].clock->now, later = start + 3 * CLOCK_STEP;
 
 	(void)outcomes;
 	if (now != start + CLOCK_STEP && now != start + 2 * CLOCK_STEP)
 		return "the clock shows what nobody wrote";
 	usher_clock_advance(u, later, 0, 0, 0);
-	return u->llcs[0].clock->now == later ? NULL : "the clock stands still";
+	return u->queues[0].clock->now == later ? NULL : "the clock stands still";
 }
 
 static const struct model_scenario model_scenarios[] = {

@@ -29,11 +29,11 @@ struct usher_stream {
 	u64 placed; /* of those, requests to place a task */
 	u64 vtime;  /* of the task placed last */
 	u64 now_ns; /* the clock of what runs */
-	u64 USHER_MEM *queued; /* per LLC: tasks waiting in its queue */
+	u64 USHER_MEM *queued; /* per queue: tasks waiting there */
 	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
 	struct usher_util util;	  /* ... how much it does, */
 	struct usher_pair pair;	  /* ... and whom it wakes */
-	struct usher_follow follow; /* of one that is woken from other LLCs */
+	struct usher_follow follow; /* of one that is woken from other queues */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -73,7 +73,7 @@ USHER_FN void usher_stream_allow(struct usher USHER_MEM *u, struct usher_stream 
 }
 
 /*
- * Draws an allowed set: one CPU (now and then none), an LLC, a node, two LLCs, or every CPU with
+ * Draws an allowed set: one CPU (now and then none), an LLC or a queue's CPUs, a node, two LLCs, or every CPU with
  * even chance. Returns how many cids it has.
  */
 USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
@@ -87,7 +87,11 @@ USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		u32 cid = usher_stream_below(s, u->nr_cids);
 
 		usher_stream_allow(u, s, cid, usher_stream_below(s, 16) != 0);
-	} else if (kind < 5) {
+	} else if (kind == 4) {
+		struct usher_queue USHER_MEM *queue = &u->queues[usher_stream_below(s, u->nr_queues)];
+
+		usher_stream_allow(u, s, queue->first_cid, queue->nr_cids);
+	} else if (kind < 4) {
 		struct usher_llc USHER_MEM *llc = &u->llcs[usher_stream_below(s, u->nr_llcs)];
 
 		usher_stream_allow(u, s, llc->first_cid, llc->nr_cids);
@@ -111,33 +115,33 @@ USHER_UNIT u32 usher_stream_draw_set(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return n;
 }
 
-/* A task waits in the queue of llc, and somebody may come for it. */
+/* A task waits in the queue of cid, and somebody may come for it. */
 USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream USHER_MEM *s, u32 cid, u32 self,
 				 const struct usher_set USHER_MEM *allowed)
 {
 	struct usher_query q = { .allowed = allowed, .from = cid, .self = self };
 	struct usher_turn wants = { .at_ns = s->now_ns, .weight = usher_stream_below(s, 200) };
-	u32 llc = u->cids[cid].llc, most = USHER_STREAM_QUEUE, early = 0;
+	u32 queue = u->cids[cid].queue, most = USHER_STREAM_QUEUE, early = 0;
 	u64 joins;
 
 	if (s->steps >> (USHER_STREAM_LOAD_SHIFT + 2) & 1)
-		most = USHER_STREAM_QUEUE_LONG * u->llcs[llc].nr_cids;
-	s->vtime = usher_vtime_enter(u, s->vtime, llc);
+		most = USHER_STREAM_QUEUE_LONG * u->queues[queue].nr_cids;
+	s->vtime = usher_vtime_enter(u, s->vtime, queue);
 	usher_stream_note(s, s->vtime);
 	if (s->steps & 1)
-		early = usher_vtime_early(u, s->vtime, llc);
+		early = usher_vtime_early(u, s->vtime, queue);
 	joins = usher_vtime_before(u, s->vtime, early);
 	usher_stream_note(s, joins);
 	if (s->steps & 1)
-		usher_vtime_slept(u, joins, llc);
-	usher_queue_fill(u, llc);
+		usher_vtime_slept(u, joins, queue);
+	usher_queue_fill(u, queue);
 	wants.vtime = usher_vtime_after(u, joins, early);
 	usher_stream_note(s, usher_turn_cut(u, &q, &wants, early));
-	usher_stream_note(s, usher_hand(u, self, llc, 1 + s->placed));
+	usher_stream_note(s, usher_hand(u, self, queue, 1 + s->placed));
 	usher_stream_note(s, usher_look(u, &q));
-	usher_stream_note(s, usher_look_later(u, self, llc, allowed));
-	if (s->queued[llc] < most)
-		s->queued[llc]++; /* else it thinks better of it, lest queues never run empty */
+	usher_stream_note(s, usher_look_later(u, self, queue, allowed));
+	if (s->queued[queue] < most)
+		s->queued[queue]++; /* else it thinks better of it, lest queues never run empty */
 }
 
 /* What a task asks of its CPU, as usher_pack_demand() has it: now and then clamped. */
@@ -268,7 +272,7 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
 }
 
-/* A task of the first cid is woken from cid, for most of a while always from the same LLC. */
+/* A task of the first cid is woken from cid, for most of a while always from the same queue. */
 USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
@@ -283,14 +287,14 @@ USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	if (!usher_from_elsewhere(u, &r))
 		return 0;
 	kept.sleeps = s->follow.sleeps;
-	kept.llc = s->follow.llc;
+	kept.queue = s->follow.queue;
 	kept.times = s->follow.times;
 	kept.node_times = s->follow.node_times;
 	kept.home = s->follow.home;
 	usher_follow(u, &r, &kept, kept.sleeps + (draw >> 11 & 63 ? 1 : 2 + (draw >> 17 & 7)));
 	usher_stream_note(s, r.wake << 16 | r.prev);
 	s->follow.sleeps = kept.sleeps;
-	s->follow.llc = kept.llc;
+	s->follow.queue = kept.queue;
 	s->follow.times = kept.times;
 	s->follow.node_times = kept.node_times;
 	s->follow.home = kept.home;
@@ -340,7 +344,7 @@ USHER_UNIT u64 usher_stream_pair(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	usher_stream_apart(u, s, &asks, cid);
 	if (sure && draw >> 35 & 3) {
 		turn.at_ns = s->now_ns;
-		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].llc);
+		turn.vtime = usher_vtime_enter(u, s->vtime, u->cids[cid].queue);
 		turn.weight = draw >> 37 & 127;
 		first = turn.vtime - usher_stream_next(s) % (8 * u->slice_ns);
 		gives = usher_pair_gives_way(u, cid, &asks, &turn, draw >> 44 & 1 ? first : 0);
@@ -450,21 +454,21 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	struct usher_turn begins;
 	u32 ran_ns, weight;
 	bool behind;
-	s32 llc;
+	s32 queue;
 
 	usher_stream_note(s, usher_late_look(u, cid));
 	usher_stream_note(s, usher_pinned_first(u, cid, s->vtime, s->vtime + (s->now_ns & 3) * 4096 - 4096));
 	while (env_again(u)) {
-		llc = usher_walk_next(u, &walk);
-		usher_stream_note(s, llc);
-		if (llc < 0)
+		queue = usher_walk_next(u, &walk);
+		usher_stream_note(s, queue);
+		if (queue < 0)
 			break;
-		if (!s->queued[llc]) {
-			usher_stream_note(s, usher_queue_retire(u, llc, cid));
+		if (!s->queued[queue]) {
+			usher_stream_note(s, usher_queue_retire(u, queue, cid));
 			continue;
 		}
-		s->queued[llc]--;
-		usher_queue_taken(u, cid, llc);
+		s->queued[queue]--;
+		usher_queue_taken(u, cid, queue);
 		usher_idle_exit(u, cid);
 		usher_stream_runs(u, s, cid);
 		ran_ns = usher_stream_below(s, 4000000);
@@ -475,13 +479,13 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_turn_begin(u, cid, &begins);
 		usher_stream_handed(u, s, cid, &begins);
 		s->now_ns += ran_ns;
-		behind = usher_clock_behind(u, s->vtime, llc, s->now_ns);
+		behind = usher_clock_behind(u, s->vtime, queue, s->now_ns);
 		usher_stream_note(s, behind);
 		if (behind)
-			usher_clock_advance(u, s->vtime, llc, ran_ns & 2 ? s->vtime - ran_ns : 0, s->now_ns);
-		s->vtime = usher_vtime_charge(u, s->vtime, llc, ran_ns, weight);
+			usher_clock_advance(u, s->vtime, queue, ran_ns & 2 ? s->vtime - ran_ns : 0, s->now_ns);
+		s->vtime = usher_vtime_charge(u, s->vtime, queue, ran_ns, weight);
 		usher_stream_note(s, usher_rescue(u, cid));
-		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->llcs[llc].clock->now, llc, weight, ran_ns & 1));
+		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->queues[queue].clock->now, queue, weight, ran_ns & 1));
 		usher_stream_note(s, usher_balance(u, cid));
 		return 1;
 	}

@@ -75,13 +75,13 @@ struct usher_pair {
 	u32 sooner;    /* whether answers come sooner if it gives way, as trials have shown */
 };
 
-/* Which other LLCs woke a task: kept by the host, per task. All 0 at first. */
+/* From where a task was woken, by whose queue that is: kept by the host, per task. All 0 at first. */
 struct usher_follow {
-	u32 sleeps;	/* how often it had slept when one did last, of the wakeups that count, */
-	u16 llc;	/* ... which, */
+	u32 sleeps;	/* how often it had slept when another queue's CPU did last, of the wakeups that count, */
+	u16 queue;	/* ... which, */
 	u16 times;	/* ... how often in a row that one, at most as often as makes it the home, */
 	u16 node_times; /* ... and how often in a row one of its node, if that is not the task's */
-	u16 home;	/* 1 + the LLC whose wakeups it goes along with; 0: any */
+	u16 home;	/* 1 + the queue whose wakeups it goes along with; 0: any */
 };
 
 /* Whether a task that wakes its partner gives way to it. */
@@ -130,8 +130,8 @@ enum usher_reason {
 	USHER_UNFIT,		/* nobody idle is enough: the strongest idle CPU all the same */
 	USHER_MISFIT,		/* a running task that its CPU is too weak for: an idle CPU that is stronger */
 	USHER_CROWDED,		/* a running task that shares its core: a whole one that idles */
-	USHER_QUEUED,		/* nobody idle: wait in the queue of prev's LLC */
-	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's LLC (sync), a shorter queue, or where allowed */
+	USHER_QUEUED,		/* nobody idle: wait in prev's queue */
+	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's queue (sync), a shorter one, or where allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
 	USHER_PARTNER,		/* the waker's, which gives way now or later: see pair.c */
 	USHER_NR_REASONS,
@@ -152,7 +152,7 @@ enum usher_event {
 	USHER_EV_SEARCH_LLC,	 /* searches that went through the LLC, */
 	USHER_EV_SEARCH_NODE,	 /* ... on to the node, */
 	USHER_EV_SEARCH_REMOTE,	 /* ... and on to other nodes */
-	USHER_EV_STEAL_LLC,	 /* tasks taken from the CPU's own LLC's queue, */
+	USHER_EV_STEAL_LLC,	 /* tasks taken from a queue of the CPU's own LLC, */
 	USHER_EV_STEAL_NODE,	 /* ... from another LLC of the node, */
 	USHER_EV_STEAL_REMOTE,	 /* ... from another node */
 	USHER_EV_HINT_KEPT,	 /* a hint decided, */
@@ -167,7 +167,7 @@ enum usher_event {
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
 	USHER_EV_FOLLOWED,	 /* a task that only CPUs of another node woke was placed by where they are */
-	USHER_EV_STAYED,	 /* a sync wakeup from an LLC of its node that is not the task's home was a plain one */
+	USHER_EV_STAYED,	 /* a sync wakeup from a queue of its node that is not the task's home was a plain one */
 	USHER_NR_EVENTS,
 };
 
@@ -181,7 +181,7 @@ struct usher_cid {
 	u32 tier;
 	u64 core;     /* this cid and its siblings, as bits of the word */
 	u32 capacity;
-	u32 unused;
+	u32 queue;
 };
 
 /*
@@ -206,7 +206,7 @@ struct usher_shard {
 	u64 tier[USHER_MAX_TIERS];    /* the cids of each tier */
 };
 
-/* Of the queue of an LLC, on a line of its own. */
+/* Of a queue, on a line of its own. */
 struct usher_clock {
 	u64 now;   /* the largest virtual time at which one of its tasks began to run, within bounds: usher_clock_advance() */
 	u64 slept; /* the largest at which a task joined that had slept, and comes before a lead is over */
@@ -216,18 +216,27 @@ struct usher_clock {
 	u64 pushed;  /* it is moved on, as it would not be there in time */
 };
 
+/* Read-only, per queue: where tasks wait for some neighbouring CPUs of an LLC. */
+struct usher_queue {
+	u32 first_cid, nr_cids;
+	u32 llc;
+	u32 node;
+	u32 power; /* what its CPUs do together: the sum of capacities, or where all count as equal how many they are */
+	u32 unused;
+	u64 USHER_MEM *backlog; /* the word of the node's backlog with this queue's bit */
+	u64 backlog_bit;
+	struct usher_clock USHER_MEM *clock; /* on a line of its own */
+	u64 unused2[2];
+};
+
 /* Read-only, per LLC. */
 struct usher_llc {
 	u32 first_cid, nr_cids;
 	u32 first_shard, nr_shards;
-	u32 node;
+	u32 first_queue, nr_queues;
 	u32 nr_cores;
-	u32 power; /* what its CPUs do together: the sum of capacities, or where all count as equal how many they are */
 	u32 unused;
-	u64 USHER_MEM *backlog; /* the word of the node's backlog with this LLC's bit */
-	u64 backlog_bit;
-	struct usher_clock USHER_MEM *clock; /* on a line of its own */
-	u64 USHER_MEM *settled;		     /* hinted tasks that live here, asleep or not; on a line of its own */
+	u64 USHER_MEM *settled; /* hinted tasks that live here, asleep or not; on a line of its own */
 };
 
 /* Read-only, per node, memory-only nodes included. */
@@ -236,10 +245,10 @@ struct usher_node {
 	u32 first_cid, nr_cids;
 	u32 first_shard, nr_shards;
 	u32 first_llc, nr_llcs;
-	u32 unused;
+	u32 first_queue, nr_queues;
 	u32 USHER_MEM *order; /* all nodes, nearest first, ties to the lowest id; the first is itself */
 	u64 USHER_MEM *summary; /* a bit per shard: somebody there may be idle */
-	u64 USHER_MEM *backlog; /* a bit per LLC: somebody may be waiting in its queue */
+	u64 USHER_MEM *backlog; /* a bit per queue: somebody may be waiting there */
 };
 
 /*
@@ -280,8 +289,8 @@ struct usher_cpu {
 	u64 unused_turn[2];
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
-	u32 look; /* 1 + the LLC in whose queue this CPU put a task that may still be on its way */
-	u32 pinned_last; /* the last task came from the CPU's own queue, not the LLC's */
+	u32 look; /* 1 + the queue into which this CPU put a task that may still be on its way */
+	u32 pinned_last; /* the last task came from the CPU's own queue, not that of several */
 	u32 poke; /* somebody may wait beside an idle CPU because of this one: see usher_rescue() */
 	u32 balance_turn; /* counts the looks of usher_balance() */
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
@@ -313,10 +322,11 @@ struct usher {
 	u64 USHER_MEM *backlogs; /* every node's backlog, one behind the other: who goes idle reads them all */
 	u32 asymmetric; /* some CPU is greater than another, see capacity.c; 0 also if told to ignore that */
 	u32 tier_order; /* enum usher_tier_order */
+	struct usher_queue USHER_MEM *queues;
 	u64 USHER_MEM *USHER_MEM *summaries; /* every word of every node's summary */
 	u32 nr_summaries, nr_backlogs;
 	struct usher_host *host;
-	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
+	u32 nr_cids, nr_shards, nr_llcs, nr_queues, nr_nodes, nr_cpu_ids;
 	u32 granularity;
 	u32 smt;	  /* threads of the widest core of the machine */
 	u32 core_probes;  /* shards of another LLC looked into for a whole core before any thread will do */
@@ -413,7 +423,7 @@ struct usher_decision {
 
 /* What a machine is like; usher_build() turns it into tables. All ids are dense indices. */
 struct usher_spec {
-	u32 nr_cids, nr_shards, nr_llcs, nr_nodes, nr_cpu_ids;
+	u32 nr_cids, nr_shards, nr_llcs, nr_queues, nr_nodes, nr_cpu_ids;
 	u32 granularity;
 	u64 slice_ns;
 	u64 patience_ns;
@@ -425,6 +435,7 @@ struct usher_spec {
 	const u32 *core;     /* per cid, ascending */
 	const u32 *shard;    /* per cid, ascending */
 	const u32 *llc;	     /* per cid, ascending */
+	const u32 *queue;    /* per cid, ascending; each of CPUs of one LLC, and with whole cores */
 	const u32 *node;     /* per cid, ascending; nodes without a cid may stand between */
 	const u32 *capacity; /* per cid */
 	const u32 *tier;     /* per cid, 0 is the strongest */

@@ -34,6 +34,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shard_width: u32,
 
+    /// CPUs per queue at most: a last-level cache with more has several, since who puts a task in or takes one out holds the queue's lock.
+    #[arg(long, value_name = "CPUS", default_value_t = usher_core::DEFAULT_QUEUE_WIDTH,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub queue_width: u32,
+
     /// How long a task may wait before the kernel ejects the scheduler, in milliseconds. The kernel checks every
     /// half of it, in a kernel thread that waits its turn like others, and ejects for that coming late, too.
     #[arg(long, value_name = "MS", default_value_t = 10_000,
@@ -58,7 +63,7 @@ pub struct Args {
     #[arg(long)]
     pub no_uncrowd: bool,
 
-    /// Let sync wakeups count whatever LLC they come from, and leave tasks in their node that only one other wakes.
+    /// Let sync wakeups count wherever they come from, and leave tasks in their node that only one other wakes.
     #[arg(long)]
     pub no_follow: bool,
 

@@ -49,17 +49,20 @@ impl Machine {
         let mut raw = usher_topo::sysfs::read_live()?;
         raw.set_capacities(capacities.known());
         let topo = Topology::build(&raw, args.shard_width)?;
+        let mut tables = Tables::from(&topo);
+        tables.cut_queues(args.queue_width);
         log::info!(
-            "{} CPUs, {} LLCs, {} nodes",
+            "{} CPUs, {} LLCs, {} nodes, {} queues",
             topo.nr_cids(),
             topo.llcs().len(),
-            topo.nodes().len()
+            topo.nodes().len(),
+            tables.nr_queues()
         );
         Ok(Self {
             hotplug_seq,
             nr_possible: u32::try_from(list.len())?,
             nr_numbers: list.last().map_or(0, |&last| last as usize + 1),
-            tables: Tables::from(&topo),
+            tables,
             settings: Settings {
                 granularity: args.granularity,
                 slice_ns: args.slice_us * 1000,
@@ -84,9 +87,9 @@ impl Machine {
         self.tables.core.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// Whether CPUs belong to several LLCs.
-    fn llcs(&self) -> bool {
-        self.tables.llc.windows(2).any(|pair| pair[0] != pair[1])
+    /// Whether tasks wait in several queues.
+    fn queues(&self) -> bool {
+        self.tables.nr_queues() > 1
     }
 }
 
@@ -340,7 +343,7 @@ fn open<'obj>(
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_unequal = machine.unequal() as _;
     rodata.usher_uncrowds = uncrowds as _;
-    rodata.usher_follows = (machine.llcs() && !args.no_follow) as _;
+    rodata.usher_follows = (machine.queues() && !args.no_follow) as _;
     rodata.usher_nr_possible = machine.nr_possible;
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);

@@ -49,19 +49,19 @@ s32 USHER_EXPORT(late_look)(struct usher *u, u32 self)
 	return usher_late_look(u, self);
 }
 
-void USHER_EXPORT(queue_fill)(struct usher *u, u32 llc)
+void USHER_EXPORT(queue_fill)(struct usher *u, u32 queue)
 {
-	usher_queue_fill(u, llc);
+	usher_queue_fill(u, queue);
 }
 
-bool USHER_EXPORT(queue_retire)(struct usher *u, u32 llc, u32 self)
+bool USHER_EXPORT(queue_retire)(struct usher *u, u32 queue, u32 self)
 {
-	return usher_queue_retire(u, llc, self);
+	return usher_queue_retire(u, queue, self);
 }
 
-void USHER_EXPORT(queue_taken)(struct usher *u, u32 cid, u32 llc)
+void USHER_EXPORT(queue_taken)(struct usher *u, u32 cid, u32 queue)
 {
-	usher_queue_taken(u, cid, llc);
+	usher_queue_taken(u, cid, queue);
 }
 
 s32 USHER_EXPORT(walk_next)(struct usher *u, struct usher_walk *walk)
@@ -79,34 +79,34 @@ bool USHER_EXPORT(pinned_first)(struct usher *u, u32 cid, u64 own, u64 shared)
 	return usher_pinned_first(u, cid, own, shared);
 }
 
-u64 USHER_EXPORT(vtime_at)(struct usher *u, u64 v, u32 llc)
+u64 USHER_EXPORT(vtime_at)(struct usher *u, u64 v, u32 queue)
 {
-	return usher_vtime_at(u, v, llc);
+	return usher_vtime_at(u, v, queue);
 }
 
-u64 USHER_EXPORT(vtime_enter)(struct usher *u, u64 v, u32 llc)
+u64 USHER_EXPORT(vtime_enter)(struct usher *u, u64 v, u32 queue)
 {
-	return usher_vtime_enter(u, v, llc);
+	return usher_vtime_enter(u, v, queue);
 }
 
-bool USHER_EXPORT(clock_behind)(struct usher *u, u64 v, u32 llc, u64 now_ns)
+bool USHER_EXPORT(clock_behind)(struct usher *u, u64 v, u32 queue, u64 now_ns)
 {
-	return usher_clock_behind(u, v, llc, now_ns);
+	return usher_clock_behind(u, v, queue, now_ns);
 }
 
-void USHER_EXPORT(clock_advance)(struct usher *u, u64 v, u32 llc, u64 first, u64 now_ns)
+void USHER_EXPORT(clock_advance)(struct usher *u, u64 v, u32 queue, u64 first, u64 now_ns)
 {
-	usher_clock_advance(u, v, llc, first, now_ns);
+	usher_clock_advance(u, v, queue, first, now_ns);
 }
 
-u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 llc, u64 ran_ns, u32 weight)
+u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 queue, u64 ran_ns, u32 weight)
 {
-	return usher_vtime_charge(u, v, llc, ran_ns, weight);
+	return usher_vtime_charge(u, v, queue, ran_ns, weight);
 }
 
-u32 USHER_EXPORT(vtime_early)(struct usher *u, u64 v, u32 llc)
+u32 USHER_EXPORT(vtime_early)(struct usher *u, u64 v, u32 queue)
 {
-	return usher_vtime_early(u, v, llc);
+	return usher_vtime_early(u, v, queue);
 }
 
 u64 USHER_EXPORT(vtime_before)(struct usher *u, u64 v, u32 early)
@@ -119,14 +119,14 @@ u64 USHER_EXPORT(vtime_after)(struct usher *u, u64 v, u32 early)
 	return usher_vtime_after(u, v, early);
 }
 
-void USHER_EXPORT(vtime_slept)(struct usher *u, u64 v, u32 llc)
+void USHER_EXPORT(vtime_slept)(struct usher *u, u64 v, u32 queue)
 {
-	usher_vtime_slept(u, v, llc);
+	usher_vtime_slept(u, v, queue);
 }
 
-bool USHER_EXPORT(vtime_due)(struct usher *u, u64 v, u64 first, u32 llc, u32 weight, bool yields)
+bool USHER_EXPORT(vtime_due)(struct usher *u, u64 v, u64 first, u32 queue, u32 weight, bool yields)
 {
-	return usher_vtime_due(u, v, first, llc, weight, yields);
+	return usher_vtime_due(u, v, first, queue, weight, yields);
 }
 
 void USHER_EXPORT(turn_begin)(struct usher *u, u32 cid, u64 v, u64 now_ns, u32 weight)
@@ -139,9 +139,9 @@ s32 USHER_EXPORT(turn_cut)(struct usher *u, const struct usher_query *q, u64 v, 
 	return usher_turn_cut(u, q, &(struct usher_turn){ v, now_ns, weight }, early);
 }
 
-bool USHER_EXPORT(hand)(struct usher *u, u32 self, u32 llc, u64 task)
+bool USHER_EXPORT(hand)(struct usher *u, u32 self, u32 queue, u64 task)
 {
-	return usher_hand(u, self, llc, task);
+	return usher_hand(u, self, queue, task);
 }
 
 u64 USHER_EXPORT(handed)(struct usher *u, u32 cid)

@@ -48,9 +48,9 @@ bool usher_tables_summary_has(struct usher *u, u32 shard)
 	return env_read(u, u->shards[shard].summary) & u->shards[shard].summary_bit;
 }
 
-bool usher_tables_backlog_has(struct usher *u, u32 llc)
+bool usher_tables_backlog_has(struct usher *u, u32 queue)
 {
-	return env_read(u, u->llcs[llc].backlog) & u->llcs[llc].backlog_bit;
+	return env_read(u, u->queues[queue].backlog) & u->queues[queue].backlog_bit;
 }
 
 u32 usher_tables_nr_llcs(struct usher *u)
@@ -63,9 +63,9 @@ u64 usher_tables_settled(struct usher *u, u32 llc)
 	return env_read(u, u->llcs[llc].settled);
 }
 
-u64 usher_tables_clock(struct usher *u, u32 llc)
+u64 usher_tables_clock(struct usher *u, u32 queue)
 {
-	return env_read(u, &u->llcs[llc].clock->now);
+	return env_read(u, &u->queues[queue].clock->now);
 }
 
 /* The level of a CPU, or USHER_NO_LEVEL. */
@@ -147,9 +147,9 @@ u64 usher_tables_levels_offset(struct usher *u, u32 node, u32 level)
 	return (u64)((u8 *)(u->cpupri_nodes[node].levels + level / 64) - (u8 *)u);
 }
 
-void usher_tables_set_look(struct usher *u, u32 cid, u32 llc)
+void usher_tables_set_look(struct usher *u, u32 cid, u32 queue)
 {
-	u->cpus[cid].look = llc + 1;
+	u->cpus[cid].look = queue + 1;
 }
 
 u32 usher_tables_nr_cids(struct usher *u)

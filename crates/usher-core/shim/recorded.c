@@ -73,16 +73,19 @@ u32 usher_recorded_word(struct usher *u, u64 place, u32 *of)
 		if (p == u->shards[i].summary)
 			return WORD_SUMMARY;
 	}
-	for (i = 0; i < u->nr_llcs; i++) {
-		struct usher_llc *llc = &u->llcs[i];
+	for (i = 0; i < u->nr_queues; i++) {
+		struct usher_queue *queue = &u->queues[i];
 
-		*of = llc->node;
-		if (p == llc->backlog)
+		*of = queue->node;
+		if (p == queue->backlog)
 			return WORD_BACKLOG;
 		*of = i;
-		if (p == &llc->clock->now || p == &llc->clock->slept)
+		if (p == &queue->clock->now || p == &queue->clock->slept)
 			return WORD_CLOCK;
-		if (p == llc->settled)
+	}
+	for (i = 0; i < u->nr_llcs; i++) {
+		*of = i;
+		if (p == u->llcs[i].settled)
 			return WORD_SETTLED;
 	}
 	*of = ((u8 *)p - (u8 *)u->cpus) / sizeof(*u->cpus);
@@ -105,7 +108,7 @@ s32 usher_recorded_idle_cid(struct usher *u, u64 place, u32 bit)
 }
 
 /*
- * The bits that a word can have on this machine. Searches take them for shards, LLCs and CPUs and look no further whether there are
+ * The bits that a word can have on this machine. Searches take them for shards, queues and CPUs and look no further whether there are
  * such, so a record with others must not be made again.
  */
 u64 usher_recorded_bits(struct usher *u, u64 place)
@@ -121,9 +124,9 @@ u64 usher_recorded_bits(struct usher *u, u64 place)
 		bits |= p == shard->word ? shard->valid : 0;
 		bits |= p == shard->summary ? shard->summary_bit : 0;
 	}
-	for (i = 0; i < u->nr_llcs; i++) {
-		known |= p == u->llcs[i].backlog;
-		bits |= p == u->llcs[i].backlog ? u->llcs[i].backlog_bit : 0;
+	for (i = 0; i < u->nr_queues; i++) {
+		known |= p == u->queues[i].backlog;
+		bits |= p == u->queues[i].backlog ? u->queues[i].backlog_bit : 0;
 	}
 	return known ? bits : ~0ULL;
 }

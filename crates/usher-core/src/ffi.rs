@@ -20,6 +20,7 @@ pub(crate) struct Spec {
     pub nr_cids: u32,
     pub nr_shards: u32,
     pub nr_llcs: u32,
+    pub nr_queues: u32,
     pub nr_nodes: u32,
     pub nr_cpu_ids: u32,
     pub granularity: u32,
@@ -33,6 +34,7 @@ pub(crate) struct Spec {
     pub core: *const u32,
     pub shard: *const u32,
     pub llc: *const u32,
+    pub queue: *const u32,
     pub node: *const u32,
     pub capacity: *const u32,
     pub tier: *const u32,
@@ -98,7 +100,7 @@ pub(crate) struct Query {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walk {
     pub cid: u32,
-    pub own: u32,
+    pub near: u32,
     pub step: u32,
     pub word: u32,
     pub bits: u64,
@@ -132,7 +134,7 @@ extern "C" {
     pub(crate) fn usher_tables_is_idle(u: *mut Usher, cid: u32) -> bool;
     pub(crate) fn usher_tables_word_offset(u: *mut Usher, shard: u32) -> u64;
     pub(crate) fn usher_tables_summary_has(u: *mut Usher, shard: u32) -> bool;
-    pub(crate) fn usher_tables_backlog_has(u: *mut Usher, llc: u32) -> bool;
+    pub(crate) fn usher_tables_backlog_has(u: *mut Usher, queue: u32) -> bool;
     pub(crate) fn usher_tables_nr_llcs(u: *mut Usher) -> u32;
     pub(crate) fn usher_tables_settled(u: *mut Usher, llc: u32) -> u64;
     pub(crate) fn usher_tables_level(u: *mut Usher, cid: u32) -> u32;
@@ -151,10 +153,10 @@ extern "C" {
     pub(crate) fn usher_tables_burst_born(u: *mut Usher, burst: *mut Burst);
     pub(crate) fn usher_tables_burst_ran(burst: *mut Burst, ran_ns: u64, slept: bool);
     pub(crate) fn usher_tables_pair_answers(pair: *const Pair, task: u64) -> bool;
-    pub(crate) fn usher_tables_clock(u: *mut Usher, llc: u32) -> u64;
+    pub(crate) fn usher_tables_clock(u: *mut Usher, queue: u32) -> u64;
     pub(crate) fn usher_tables_asymmetric(u: *mut Usher) -> bool;
     pub(crate) fn usher_tables_misfit_waits(u: *mut Usher, cid: u32) -> bool;
-    pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, llc: u32);
+    pub(crate) fn usher_tables_set_look(u: *mut Usher, cid: u32, queue: u32);
     pub(crate) fn usher_tables_nr_cids(u: *mut Usher) -> u32;
     pub(crate) fn usher_tables_add_counts(
         u: *mut Usher,

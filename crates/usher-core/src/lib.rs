@@ -62,12 +62,12 @@ pub use levels::{Burst, Level, LevelQuery};
 pub use masks::ComplementMasks;
 pub use placement::{build_into, bytes_needed, Core, Foreign, Library};
 pub use request::{
-    Decision, Demand, Follow, Hold, Pair, Query, Request, Tiers, Utilisation, Vtime, Walk,
+    Decision, Demand, Follow, Hold, Pair, Query, Queue, Request, Tiers, Utilisation, Vtime, Walk,
 };
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{
-    BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_PATIENCE_NS, DEFAULT_SLICE_NS,
+    BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, DEFAULT_SLICE_NS,
     MAX_SMT, MAX_TIERS, PATIENCE_SLICES,
 };
 pub use trace::{Access, AccessKind};

@@ -10,7 +10,7 @@ use usher_topo::{Cid, Cpu, Llc, Node, Shard, Topology};
 use crate::block::Block;
 use crate::ffi;
 use crate::kinds::{Gives, PickError, Wake};
-use crate::request::{Decision, Follow, Hold, Pair, Query, Request, Vtime, Walk};
+use crate::request::{Decision, Follow, Hold, Pair, Query, Queue, Request, Vtime, Walk};
 use crate::set::CidSet;
 use crate::stats::Statistics;
 use crate::tables::{BuildError, Settings, Tables};
@@ -26,6 +26,7 @@ pub struct Core {
     host: *mut ffi::Host,
     nr_cids: u32,
     nr_llcs: u32,
+    nr_queues: u32,
     nr_nodes: u32,
     nr_shards: u32,
     traced: bool,
@@ -62,7 +63,7 @@ unsafe impl Send for Core {}
 /// priority map may meet every shard at every level, and take each out of the summaries.
 fn log_capacity(tables: &Tables, settings: &Settings) -> usize {
     let each = if settings.cpupri { 1024 } else { 64 };
-    4096 + each * (tables.nr_shards() + tables.nr_llcs() + tables.nr_nodes())
+    4096 + each * (tables.nr_shards() + tables.nr_queues() + tables.nr_nodes())
 }
 
 impl Core {
@@ -113,7 +114,7 @@ impl Core {
             0
         };
         let queued_at = size_of::<ffi::Host>() + size_of::<ffi::Log>();
-        let entries_at = queued_at + 8 * tables.nr_llcs();
+        let entries_at = queued_at + 8 * tables.nr_queues();
         let extra = Block::new(entries_at + 8 * log_entries);
         let host: *mut ffi::Host = extra.start().cast();
         // SAFETY: the offsets are multiples of 8 and lie in the block just made.
@@ -141,6 +142,7 @@ impl Core {
             host,
             nr_cids: spec.nr_cids,
             nr_llcs: spec.nr_llcs,
+            nr_queues: spec.nr_queues,
             nr_nodes: spec.nr_nodes,
             nr_shards: spec.nr_shards,
             traced,
@@ -167,6 +169,11 @@ impl Core {
         self.nr_llcs as usize
     }
 
+    /// How many queues of several CPUs.
+    pub fn nr_queues(&self) -> usize {
+        self.nr_queues as usize
+    }
+
     /// How many nodes, those of memory only included.
     pub fn nr_nodes(&self) -> usize {
         self.nr_nodes as usize
@@ -187,6 +194,13 @@ impl Core {
     fn llc(&self, llc: Llc) -> u32 {
         assert!(llc.0 < self.nr_llcs, "no LLC {llc} among {}", self.nr_llcs);
         llc.0
+    }
+
+    #[track_caller]
+    fn queue(&self, queue: Queue) -> u32 {
+        let nr = self.nr_queues;
+        assert!(queue.0 < nr, "no queue {queue} among {nr}");
+        queue.0
     }
 
     #[track_caller]
@@ -282,10 +296,10 @@ impl Core {
 
     /// Remembers that `by` put a task into a queue where it arrives only later: [`Core::late_look`] at
     /// its next callback.
-    pub fn look_late(&mut self, by: Cid, llc: Llc) {
-        let (by, llc) = (self.cid(by), self.llc(llc));
+    pub fn look_late(&mut self, by: Cid, queue: Queue) {
+        let (by, queue) = (self.cid(by), self.queue(queue));
         // SAFETY: as in idle_enter().
-        unsafe { ffi::usher_tables_set_look(self.u, by, llc) }
+        unsafe { ffi::usher_tables_set_look(self.u, by, queue) }
     }
 
     /// At a callback of `by` after one that filled a queue: an idle CPU to send there, claimed.
@@ -298,39 +312,39 @@ impl Core {
 
 /// Queues: one per LLC, kept by the host.
 impl Core {
-    /// Tells how many tasks wait in the queue of `llc`. A host calls it whenever that changes.
-    pub fn set_queued(&mut self, llc: Llc, tasks: u64) {
-        let llc = self.llc(llc) as usize;
-        // SAFETY: there is an entry per LLC.
-        unsafe { (*self.host).queued.add(llc).write(tasks) }
+    /// Tells how many tasks wait in `queue`. A host calls it whenever that changes.
+    pub fn set_queued(&mut self, queue: Queue, tasks: u64) {
+        let queue = self.queue(queue) as usize;
+        // SAFETY: there is an entry per queue.
+        unsafe { (*self.host).queued.add(queue).write(tasks) }
     }
 
     /// What [`Core::set_queued`] told last.
-    pub fn queued(&self, llc: Llc) -> u64 {
-        let llc = self.llc(llc) as usize;
-        // SAFETY: there is an entry per LLC.
-        unsafe { (*self.host).queued.add(llc).read() }
+    pub fn queued(&self, queue: Queue) -> u64 {
+        let queue = self.queue(queue) as usize;
+        // SAFETY: there is an entry per queue.
+        unsafe { (*self.host).queued.add(queue).read() }
     }
 
-    /// Announces a task in the queue of `llc`; then [`Core::look`].
-    pub fn queue_fill(&mut self, llc: Llc) {
-        let llc = self.llc(llc);
+    /// Announces a task in `queue`; then [`Core::look`].
+    pub fn queue_fill(&mut self, queue: Queue) {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.queue_fill)(self.u, llc) }
+        unsafe { (self.api.queue_fill)(self.u, queue) }
     }
 
-    /// `by` found nothing to take in the queue of `llc`. True: it was empty, and somebody has come.
-    pub fn queue_retire(&mut self, llc: Llc, by: Cid) -> bool {
-        let (llc, by) = (self.llc(llc), self.cid(by));
+    /// `by` found nothing to take in `queue`. True: it was empty, and somebody has come.
+    pub fn queue_retire(&mut self, queue: Queue, by: Cid) -> bool {
+        let (queue, by) = (self.queue(queue), self.cid(by));
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.queue_retire)(self.u, llc, by) }
+        unsafe { (self.api.queue_retire)(self.u, queue, by) }
     }
 
-    /// `by` took a task out of the queue of `llc`.
-    pub fn queue_taken(&mut self, by: Cid, llc: Llc) {
-        let (by, llc) = (self.cid(by), self.llc(llc));
+    /// `by` took a task out of `queue`.
+    pub fn queue_taken(&mut self, by: Cid, queue: Queue) {
+        let (by, queue) = (self.cid(by), self.queue(queue));
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.queue_taken)(self.u, by, llc) }
+        unsafe { (self.api.queue_taken)(self.u, by, queue) }
     }
 
     /// Whether some queue that `cid` could serve is announced.
@@ -350,12 +364,12 @@ impl Core {
     }
 
     /// The next queue that may have a task.
-    pub fn walk_next(&mut self, walk: &mut Walk) -> Option<Llc> {
+    pub fn walk_next(&mut self, walk: &mut Walk) -> Option<Queue> {
         self.cid(Cid(walk.0.cid));
         // SAFETY: as in idle_enter(); a walk is made by walk() and moved on only here. One of a larger
         // machine fails the check above or ends early, since its step is compared with this machine's.
-        let llc = unsafe { (self.api.walk_next)(self.u, &mut walk.0) };
-        u32::try_from(llc).ok().map(Llc)
+        let queue = unsafe { (self.api.walk_next)(self.u, &mut walk.0) };
+        u32::try_from(queue).ok().map(Queue)
     }
 
     /// Whether `cid` takes from its own queue of pinned tasks first, whose first waits at `own`, and not from the LLC's, where the first that
@@ -367,25 +381,25 @@ impl Core {
         unsafe { (self.api.pinned_first)(self.u, cid, own.0, shared.0) }
     }
 
-    /// A virtual time carried over to the clock of `llc`.
-    pub fn vtime_at(&mut self, v: Vtime, llc: Llc) -> Vtime {
-        let llc = self.llc(llc);
+    /// A virtual time carried over to the clock of `queue`.
+    pub fn vtime_at(&mut self, v: Vtime, queue: Queue) -> Vtime {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        Vtime(unsafe { (self.api.vtime_at)(self.u, v.0, llc) })
+        Vtime(unsafe { (self.api.vtime_at)(self.u, v.0, queue) })
     }
 
-    /// The virtual time at which a task joins the queue of `llc`. A task that never ran has the default.
-    pub fn vtime_enter(&mut self, v: Vtime, llc: Llc) -> Vtime {
-        let llc = self.llc(llc);
+    /// The virtual time at which a task joins `queue`. A task that never ran has the default.
+    pub fn vtime_enter(&mut self, v: Vtime, queue: Queue) -> Vtime {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        Vtime(unsafe { (self.api.vtime_enter)(self.u, v.0, llc) })
+        Vtime(unsafe { (self.api.vtime_enter)(self.u, v.0, queue) })
     }
 
-    /// How early a task that slept joins the queue of `llc`, in eighths of a slice, if it is charged from `v`.
-    pub fn vtime_early(&mut self, v: Vtime, llc: Llc) -> u32 {
-        let llc = self.llc(llc);
+    /// How early a task that slept joins `queue`, in eighths of a slice, if it is charged from `v`.
+    pub fn vtime_early(&mut self, v: Vtime, queue: Queue) -> u32 {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_early)(self.u, v.0, llc) }
+        unsafe { (self.api.vtime_early)(self.u, v.0, queue) }
     }
 
     /// Where a task waits that is charged from `v` and joins so early.
@@ -400,34 +414,34 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_after)(self.u, v.0, early) })
     }
 
-    /// A task that slept joins the queue of `llc` at `v`.
-    pub fn vtime_slept(&mut self, v: Vtime, llc: Llc) {
-        let llc = self.llc(llc);
+    /// A task that slept joins `queue` at `v`.
+    pub fn vtime_slept(&mut self, v: Vtime, queue: Queue) {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_slept)(self.u, v.0, llc) }
+        unsafe { (self.api.vtime_slept)(self.u, v.0, queue) }
     }
 
-    /// Whether the clock of `llc` is to go on, where a task that began at `v` stops now, or goes on: [`Core::clock_advance`].
-    pub fn clock_behind(&mut self, v: Vtime, llc: Llc, now_ns: u64) -> bool {
-        let llc = self.llc(llc);
+    /// Whether the clock of `queue` is to go on, where a task that began at `v` stops now, or goes on: [`Core::clock_advance`].
+    pub fn clock_behind(&mut self, v: Vtime, queue: Queue, now_ns: u64) -> bool {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.clock_behind)(self.u, v.0, llc, now_ns) }
+        unsafe { (self.api.clock_behind)(self.u, v.0, queue, now_ns) }
     }
 
-    /// The clock of `llc` goes on to where a task began, at `v`; if the first who waits there, which is charged from `first`, may not run where
+    /// The clock of `queue` goes on to where a task began, at `v`; if the first who waits there, which is charged from `first`, may not run where
     /// the task does, not far beyond that.
-    pub fn clock_advance(&mut self, v: Vtime, llc: Llc, first: Option<Vtime>, now_ns: u64) {
-        let llc = self.llc(llc);
+    pub fn clock_advance(&mut self, v: Vtime, queue: Queue, first: Option<Vtime>, now_ns: u64) {
+        let queue = self.queue(queue);
         let first = first.unwrap_or_default();
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.clock_advance)(self.u, v.0, llc, first.0, now_ns) }
+        unsafe { (self.api.clock_advance)(self.u, v.0, queue, first.0, now_ns) }
     }
 
-    /// The virtual time of a task that began at `v` and ran `ran_ns` in `llc`. The default weight is 100.
-    pub fn vtime_charge(&mut self, v: Vtime, llc: Llc, ran_ns: u64, weight: u32) -> Vtime {
-        let llc = self.llc(llc);
+    /// The virtual time of a task that began at `v` and ran `ran_ns` on a CPU of `queue`. The default weight is 100.
+    pub fn vtime_charge(&mut self, v: Vtime, queue: Queue, ran_ns: u64, weight: u32) -> Vtime {
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, llc, ran_ns, weight) })
+        Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, queue, ran_ns, weight) })
     }
 
     /// A hinted task that lived in the LLC `from` lives in `to` from now on; `None`: nowhere, or nobody knew.
@@ -474,19 +488,19 @@ impl Core {
         unsafe { ffi::usher_tables_settled(self.u, llc) }
     }
 
-    /// Whether the first task in the queue of `llc`, at `first`, goes before one at `v` whose slice ended, or which yields. The
+    /// Whether the first task in `queue`, at `first`, goes before one at `v` whose slice ended, or which yields. The
     /// default weight is 100.
     pub fn vtime_due(
         &mut self,
         v: Vtime,
         first: Vtime,
-        llc: Llc,
+        queue: Queue,
         weight: u32,
         yields: bool,
     ) -> bool {
-        let llc = self.llc(llc);
+        let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, llc, weight, yields) }
+        unsafe { (self.api.vtime_due)(self.u, v.0, first.0, queue, weight, yields) }
     }
 
     /// A task of this weight begins to run on `cid`, at `v`.
@@ -511,12 +525,12 @@ impl Core {
         some_cid(unsafe { (self.api.turn_cut)(self.u, &query, v.0, early, now_ns, weight) })
     }
 
-    /// `waker` wakes a task and says that it is about to sleep, and the task waits in the queue of `llc`: whether it is
+    /// `waker` wakes a task and says that it is about to sleep, and the task waits in `queue`: whether it is
     /// handed to `waker`. The task's name is the host's.
-    pub fn hand(&mut self, waker: Cid, llc: Llc, task: NonZeroU64) -> bool {
-        let (waker, llc) = (self.cid(waker), self.llc(llc));
+    pub fn hand(&mut self, waker: Cid, queue: Queue, task: NonZeroU64) -> bool {
+        let (waker, queue) = (self.cid(waker), self.queue(queue));
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.hand)(self.u, waker, llc, task.get()) }
+        unsafe { (self.api.hand)(self.u, waker, queue, task.get()) }
     }
 
     /// The task that was handed to `cid` last, which may have been taken elsewhere; once.
@@ -621,18 +635,18 @@ impl Core {
 
     /// At the end of a slice on `cid`: another LLC, whose queue is so much longer than its own that it
     /// should take from there. Looks at one LLC a time.
-    pub fn balance(&mut self, cid: Cid) -> Option<Llc> {
+    pub fn balance(&mut self, cid: Cid) -> Option<Queue> {
         let cid = self.cid(cid);
         // SAFETY: as in idle_enter().
-        let llc = unsafe { (self.api.balance)(self.u, cid) };
-        u32::try_from(llc).ok().map(Llc)
+        let queue = unsafe { (self.api.balance)(self.u, cid) };
+        u32::try_from(queue).ok().map(Queue)
     }
 
-    /// The clock of the queue of `llc`. Never traced.
-    pub fn clock(&self, llc: Llc) -> Vtime {
-        let llc = self.llc(llc);
+    /// The clock of `queue`. Never traced.
+    pub fn clock(&self, queue: Queue) -> Vtime {
+        let queue = self.queue(queue);
         // SAFETY: `u` is whole, the LLC exists; a read.
-        Vtime(unsafe { ffi::usher_tables_clock(self.u, llc) })
+        Vtime(unsafe { ffi::usher_tables_clock(self.u, queue) })
     }
 }
 
@@ -756,11 +770,11 @@ impl Core {
         unsafe { ffi::usher_tables_summary_has(self.u, shard) }
     }
 
-    /// Whether the queue of `llc` is announced. Never traced.
-    pub fn in_backlog(&self, llc: Llc) -> bool {
-        let llc = self.llc(llc);
+    /// Whether `queue` is announced. Never traced.
+    pub fn in_backlog(&self, queue: Queue) -> bool {
+        let queue = self.queue(queue);
         // SAFETY: `u` is whole, the LLC exists.
-        unsafe { ffi::usher_tables_backlog_has(self.u, llc) }
+        unsafe { ffi::usher_tables_backlog_has(self.u, queue) }
     }
 }
 

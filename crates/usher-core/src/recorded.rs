@@ -463,7 +463,7 @@ impl fmt::Display for Word {
             Self::Idle(shard) => write!(f, "idle CPUs of shard {shard}"),
             Self::Summary(node) => write!(f, "shards of node {node} with idle CPUs"),
             Self::Backlog(node) => write!(f, "LLCs of node {node} where tasks wait"),
-            Self::Clock(llc) => write!(f, "clock of LLC {llc}"),
+            Self::Clock(queue) => write!(f, "clock of queue {queue}"),
             Self::Settled(llc) => write!(f, "hinted tasks of LLC {llc}"),
             Self::Cpu(cid) => write!(f, "block of cid {cid}"),
             Self::Other => f.write_str("another word"),

@@ -1,14 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the core is asked, and what it answers.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use usher_hint::Hints;
-use usher_topo::{Cid, Tier};
+use usher_topo::{Cid, Id, Tier};
 
 use crate::ffi;
 use crate::kinds::{Reason, Wake};
 use crate::set::CidSet;
+
+/// Where tasks wait for some neighbouring CPUs of a last-level cache: an index, by [`crate::Tables::queue`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Queue(pub u32);
+
+impl Id for Queue {
+    fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a machine has at most 4,096"))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A set of tiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +221,7 @@ pub struct Hold(pub(crate) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Follow {
     sleeps: u32,
-    llc: u16,
+    queue: u16,
     times: u16,
     node_times: u16,
     home: u16,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the core is told about a machine: plain arrays, checked before C sees them.
 
-use usher_topo::{Topology, MAX_CPU_NUMBER};
+use usher_topo::{cut_into_shards, Topology, MAX_CPU_NUMBER};
 
 use crate::ffi;
 use crate::kinds::{Granularity, TierOrder};
@@ -11,6 +11,8 @@ use crate::MAX_CIDS;
 pub const MAX_SMT: u32 = 8;
 /// Tiers that are told apart; weaker CPUs count as the last.
 pub const MAX_TIERS: u32 = 8;
+/// The most CPUs that wait for tasks at one queue, unless told otherwise; `docs/FIDELITY.md`, "One queue for how many CPUs".
+pub const DEFAULT_QUEUE_WIDTH: u32 = 16;
 /// What a task runs before it queues again, unless told otherwise: 3 ms.
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
 /// How long the lightest task waits, if not told otherwise: half of the time after which the kernel ejects scx_usher, if not told otherwise.
@@ -32,6 +34,8 @@ pub struct Tables {
     pub shard: Vec<u32>,
     /// Per cid, ascending without gaps: its last-level cache.
     pub llc: Vec<u32>,
+    /// Per cid, ascending without gaps: the queue where tasks wait for it and for other CPUs of its last-level cache.
+    pub queue: Vec<u32>,
     /// Per cid, ascending: its node. Nodes of memory only leave gaps.
     pub node: Vec<u32>,
     /// Per cid: 0 to 1024.
@@ -190,11 +194,12 @@ impl From<&Topology> for Tables {
         fn each<T>(topo: &Topology, of: impl Fn(&usher_topo::CidInfo) -> T) -> Vec<T> {
             topo.cids().iter().map(of).collect()
         }
-        Self {
+        let mut tables = Self {
             cpu: each(topo, |c| c.cpu.0),
             core: each(topo, |c| c.core.0),
             shard: each(topo, |c| c.shard.0),
             llc: each(topo, |c| c.llc.0),
+            queue: Vec::new(),
             node: each(topo, |c| c.node.0),
             capacity: each(topo, |c| c.capacity),
             tier: each(topo, |c| c.tier.0),
@@ -205,7 +210,9 @@ impl From<&Topology> for Tables {
                 .flat_map(|n| n.distances.clone())
                 .collect(),
             nr_cpu_numbers: narrow(topo.nr_cpu_numbers()),
-        }
+        };
+        tables.cut_queues(DEFAULT_QUEUE_WIDTH);
+        tables
     }
 }
 
@@ -213,6 +220,28 @@ impl Tables {
     /// How many CPUs.
     pub fn nr_cids(&self) -> usize {
         self.cpu.len()
+    }
+
+    /// Gives every last-level cache the fewest queues that serve at most `width` CPUs each, about as many of them, and whole cores. A core
+    /// wider than that has a queue of its own.
+    pub fn cut_queues(&mut self, width: u32) {
+        let width = width.max(1) as usize;
+        let mut nr = 0;
+        self.queue.clear();
+        for llc in self.llc.chunk_by(|a, b| a == b) {
+            let cids = self.queue.len()..self.queue.len() + llc.len();
+            let cores: Vec<usize> = self.core[cids].chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+            let widest = cores.iter().copied().max().unwrap_or(1);
+            for cut in cut_into_shards(&cores, width.max(widest)) {
+                self.queue.extend(std::iter::repeat_n(nr, cut));
+                nr += 1;
+            }
+        }
+    }
+
+    /// How many queues of several CPUs. Valid once checked.
+    pub fn nr_queues(&self) -> usize {
+        self.queue.last().map_or(0, |&last| last as usize + 1)
     }
 
     /// How many LLCs. Valid once checked.
@@ -257,12 +286,13 @@ impl Tables {
         Ok(())
     }
 
-    fn per_cid(&self) -> [(&'static str, &[u32]); 7] {
+    fn per_cid(&self) -> [(&'static str, &[u32]); 8] {
         [
             ("cpu", &self.cpu),
             ("core", &self.core),
             ("shard", &self.shard),
             ("llc", &self.llc),
+            ("queue", &self.queue),
             ("node", &self.node),
             ("capacity", &self.capacity),
             ("tier", &self.tier),
@@ -292,6 +322,7 @@ impl Tables {
             ("node", &self.node, None, false),
             ("llc", &self.llc, Some(&self.node), true),
             ("shard", &self.shard, Some(&self.llc), true),
+            ("queue", &self.queue, Some(&self.llc), true),
             ("core", &self.core, Some(&self.llc), false),
         ];
         for (array, level, above, dense) in levels {
@@ -355,6 +386,7 @@ impl Tables {
             nr_cids: narrow(self.nr_cids()),
             nr_shards: narrow(self.nr_shards()),
             nr_llcs: narrow(self.nr_llcs()),
+            nr_queues: narrow(self.nr_queues()),
             nr_nodes: narrow(self.nr_nodes()),
             nr_cpu_ids: self.nr_cpu_numbers,
             granularity: settings.granularity as u32,
@@ -368,6 +400,7 @@ impl Tables {
             core: self.core.as_ptr(),
             shard: self.shard.as_ptr(),
             llc: self.llc.as_ptr(),
+            queue: self.queue.as_ptr(),
             node: self.node.as_ptr(),
             capacity: self.capacity.as_ptr(),
             tier: self.tier.as_ptr(),

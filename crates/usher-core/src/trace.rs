@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The log of the traced environment: every access to memory that CPUs share.
 
-use usher_topo::Llc;
+use crate::request::Queue;
 
 /// What kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +51,9 @@ impl Access {
     }
 
     /// Whose queue was asked for its length.
-    pub fn queue(self) -> Option<Llc> {
-        let llc = u32::try_from(self.offset()).ok()?;
-        (self.kind() == AccessKind::Queued).then_some(Llc(llc))
+    pub fn queue(self) -> Option<Queue> {
+        let queue = u32::try_from(self.offset()).ok()?;
+        (self.kind() == AccessKind::Queued).then_some(Queue(queue))
     }
 }
 

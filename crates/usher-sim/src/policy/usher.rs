@@ -6,11 +6,10 @@
 //!
 //! 1. A wakeup asks the core. A claimed CPU gets the task into its local queue and is woken. Of two that always wake each
 //!    other the waker may give way: `usher/pair.rs`.
-//! 2. Otherwise the task waits in the queue of an LLC, ordered by virtual time; a task that may run on one CPU only goes
+//! 2. Otherwise the task waits in a queue of several CPUs, ordered by virtual time; a task that may run on one CPU only goes
 //!    to that one if it idles, or waits in its own queue. Then the core looks once more for an idle CPU to send there.
-//! 3. A CPU takes from its local queue, then in turn from its own and its LLC's, then from the queues of
-//!    others that the core names.
-//!    A task that its waker handed to this CPU, about to sleep itself, may come before the first of the LLC's.
+//! 3. A CPU takes from its local queue, then in turn from its own and that of several CPUs, then from others that the core names.
+//!    A task that its waker handed to this CPU, about to sleep itself, may come before the first there.
 //! 4. A task that ran for a slice while somebody waits gives way to who comes before it, sooner while one waits
 //!    that has woken, or to somebody from a longer queue that the core names, and queues again. If there is nobody it goes on.
 //! 5. Where CPUs differ in capacity, it keeps account of how much tasks run, and moves those that their CPU is
@@ -33,8 +32,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use usher_core::{
-    AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Reason,
-    Request, Settings, DEFAULT_PATIENCE_NS, PATIENCE_SLICES,
+    AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Queue,
+    Reason, Request, Settings, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, PATIENCE_SLICES,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -71,8 +70,9 @@ const IDLE_BOUND_NS: Nanos = 5_000_000;
 /// Tasks ordered by virtual time, first come first served among equals.
 type Tasks = BTreeMap<(Vtime, u64), TaskId>;
 
+/// Who waits in a queue of several CPUs, and the line of its lock.
 #[derive(Default)]
-struct Queue {
+struct Shared {
     tasks: Tasks,
     line: LineId,
 }
@@ -116,16 +116,16 @@ enum Place {
     #[default]
     Nowhere,
     Local(Cpu),
-    /// In the queue of its only CPU, or of an LLC; before where it is charged from by `early`, in the core's parts of a slice.
+    /// In the queue of its only CPU, or of several; before where it is charged from by `early`, in the core's parts of a slice.
     Own {
         cid: Cid,
         early: u8,
     },
-    Llc {
-        llc: Llc,
+    Shared {
+        queue: Queue,
         early: u8,
     },
-    /// In the queue of that CPU's LLC, and handed to it.
+    /// In the queue of that CPU and others, and handed to it.
     Handed(Cpu),
     /// It still runs, and gives way to its partner.
     GivesWay,
@@ -134,7 +134,7 @@ enum Place {
 impl Place {
     fn early(self) -> u32 {
         match self {
-            Place::Own { early, .. } | Place::Llc { early, .. } => early.into(),
+            Place::Own { early, .. } | Place::Shared { early, .. } => early.into(),
             _ => 0,
         }
     }
@@ -156,13 +156,13 @@ struct At {
     /// The current task's runtime when it was picked, or went on.
     since: Nanos,
     cid: Cid,
-    llc: Llc,
+    queue: Queue,
 }
 
 const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
 
 impl At {
-    fn new(cid: Cid, llc: Llc, line: LineId) -> At {
+    fn new(cid: Cid, queue: Queue, line: LineId) -> At {
         At {
             first: None,
             more: None,
@@ -170,7 +170,7 @@ impl At {
             own_line: line,
             since: 0,
             cid,
-            llc,
+            queue,
         }
     }
 
@@ -206,12 +206,14 @@ pub struct Usher {
     name: &'static str,
     settings: Settings,
     shard_width: Option<u32>,
+    queue_width: u32,
     /// Made by `attach`, as everything below.
     core: Option<Core>,
     region: RegionId,
     at: Vec<At>, // by cpu
-    llc: Vec<Queue>,
+    queues: Vec<Shared>,
     cpus: Vec<Cpu>, // by cid
+    llcs: Vec<Llc>,  // by cid
     tasks: Vec<Known>,
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.
@@ -239,7 +241,7 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `follow`, `granularity`, `preempt`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
+    /// With the parameters `follow`, `granularity`, `preempt`, `queue-width`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
     /// `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
@@ -268,15 +270,18 @@ impl Usher {
         let follows = params.bool("follow", true)?;
         let uncrowds = params.bool("uncrowd", true)?;
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
+        let queue_width = params.u64("queue-width", DEFAULT_QUEUE_WIDTH.into(), 1..=4096)? as u32;
         Ok(Usher {
             name,
             settings,
             shard_width: (width != 64).then_some(width),
+            queue_width,
             core: None,
             region: RegionId::default(),
             at: Vec::new(),
-            llc: Vec::new(),
+            queues: Vec::new(),
             cpus: Vec::new(),
+            llcs: Vec::new(),
             tasks: Vec::new(),
             holds: Vec::new(),
             pairs: Vec::new(),
@@ -309,8 +314,8 @@ impl Usher {
                 AccessKind::Rmw => Access::Rmw,
                 AccessKind::Barrier => continue,
                 AccessKind::Queued => {
-                    let llc = access.queue().expect("a queue's access names its LLC");
-                    host.access(self.llc[llc.index()].line, Access::Read);
+                    let queue = access.queue().expect("a queue's access names it");
+                    host.access(self.queues[queue.index()].line, Access::Read);
                     continue;
                 }
             };
@@ -343,12 +348,12 @@ impl Usher {
         known.allowed = Some((t.allowed().clone(), Box::new(set)));
     }
 
-    /// Puts a task into the queue of an LLC, or of its only CPU, and sends an idle CPU for it.
+    /// Puts a task into a queue of several CPUs, or of its only CPU, and sends an idle CPU for it.
     /// `wakes` is what was decided of one that woke.
     fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, wakes: Option<Decided>) {
         host.charge(CALLBACK_NS);
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
-        let llc = self.at[cpu.index()].llc;
+        let queue = self.at[cpu.index()].queue;
         let pinned = host.task(task).nr_allowed() == 1;
         if pinned && self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
             self.put_local(host, task, cpu);
@@ -364,11 +369,11 @@ impl Usher {
         let slept = wakes.is_some();
         let handed = !pinned
             && wakes == Some(Decided::Sync)
-            && self.call(host, 0, |core| core.hand(from, llc, name(task)));
+            && self.call(host, 0, |core| core.hand(from, queue, name(task)));
         let (due, early, vtime) = self.call(host, 0, |core| {
-            let due = core.vtime_enter(vtime, llc);
+            let due = core.vtime_enter(vtime, queue);
             let early = match slept && !handed {
-                true => core.vtime_early(due, llc),
+                true => core.vtime_early(due, queue),
                 false => 0,
             };
             (due, early, core.vtime_before(due, early))
@@ -397,17 +402,17 @@ impl Usher {
         }
         self.tasks[task.index()].place = match handed {
             true => Place::Handed(host.this_cpu()),
-            false => Place::Llc {
-                llc,
+            false => Place::Shared {
+                queue,
                 early: early as u8,
             },
         };
         if slept {
-            self.call(host, 0, |core| core.vtime_slept(vtime, llc));
+            self.call(host, 0, |core| core.vtime_slept(vtime, queue));
         }
-        let queue = &mut self.llc[llc.index()];
-        insert(host, &mut queue.tasks, queue.line, key, task);
-        self.tell_length(llc);
+        let shared = &mut self.queues[queue.index()];
+        insert(host, &mut shared.tasks, shared.line, key, task);
+        self.tell_length(queue);
         self.allowed(host, task);
         let allowed = self.tasks[task.index()].allowed.take();
         let query = Query {
@@ -415,7 +420,7 @@ impl Usher {
             ..Query::any(cid, from)
         };
         let idle = self.call(host, PLACE_NS, |core| {
-            core.queue_fill(llc);
+            core.queue_fill(queue);
             core.look(&query)
         });
         if slept && idle.is_none() {
@@ -469,17 +474,17 @@ impl Usher {
         self.send(host, idle);
     }
 
-    fn tell_length(&mut self, llc: Llc) {
-        let length = self.llc[llc.index()].tasks.len() as u64;
+    fn tell_length(&mut self, queue: Queue) {
+        let length = self.queues[queue.index()].tasks.len() as u64;
         self.core
             .as_mut()
             .expect("attached")
-            .set_queued(llc, length);
+            .set_queued(queue, length);
     }
 
-    /// In the queue of an LLC the task that was handed to a CPU of it, if it goes before the first.
-    fn handed_first(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<(Vtime, u64)> {
-        if llc != self.at[cpu.index()].llc {
+    /// The task in a queue that was handed to a CPU of it, if it goes before the first.
+    fn handed_first(&mut self, host: &mut Host, queue: Queue, cpu: Cpu) -> Option<(Vtime, u64)> {
+        if queue != self.at[cpu.index()].queue {
             return None;
         }
         let cid = self.cid(cpu);
@@ -488,14 +493,14 @@ impl Usher {
         let Known {
             vtime, seq, place, ..
         } = self.tasks[task.index()];
-        if self.waits_in(place) != Some(llc) || !host.task(task).may_run_on(cpu) {
+        if self.waits_in(place) != Some(queue) || !host.task(task).may_run_on(cpu) {
             return None;
         }
         let demand = self.demand(host, task);
         if !self.call(host, 0, |core| core.enough(cid, demand)) {
             return None;
         }
-        let (&(first, _), &before) = self.llc[llc.index()].tasks.first_key_value()?;
+        let (&(first, _), &before) = self.queues[queue.index()].tasks.first_key_value()?;
         let promised = match self.tasks[before.index()].place {
             Place::Handed(to) => {
                 let to = self.cid(to);
@@ -508,11 +513,15 @@ impl Usher {
         self.call(host, 0, taken).then_some((vtime, seq))
     }
 
-    /// The LLC in whose queue a task waits.
-    fn waits_in(&self, place: Place) -> Option<Llc> {
+    fn llc_of(&self, cpu: Cpu) -> Llc {
+        self.llcs[self.cid(cpu).index()]
+    }
+
+    /// In which queue of several CPUs a task waits.
+    fn waits_in(&self, place: Place) -> Option<Queue> {
         match place {
-            Place::Llc { llc, .. } => Some(llc),
-            Place::Handed(to) => Some(self.at[to.index()].llc),
+            Place::Shared { queue, .. } => Some(queue),
+            Place::Handed(to) => Some(self.at[to.index()].queue),
             _ => None,
         }
     }
@@ -609,7 +618,8 @@ impl Policy for Usher {
                 .expect("it was built before, only wider")
         });
         let topo = narrow.as_ref().unwrap_or(machine.topo());
-        let tables = Tables::from(topo);
+        let mut tables = Tables::from(topo);
+        tables.cut_queues(self.queue_width);
         let core = Core::traced(&tables, &self.settings).expect("topologies are checked");
         let bytes =
             usher_core::bytes_needed(&tables, &self.settings).expect("topologies are checked");
@@ -622,6 +632,7 @@ impl Policy for Usher {
             host.describe_line(line, idle, Some(shard.node));
         }
         self.cpus = topo.cids().iter().map(|c| c.cpu).collect();
+        self.llcs = topo.cids().iter().map(|c| c.llc).collect();
         let class = host.line_class("usher-queue");
         let own = host.new_lines(class, topo.nr_cids());
         self.at = (0..machine.nr_cpu_numbers())
@@ -629,17 +640,17 @@ impl Policy for Usher {
             .map(|cpu| match machine.online().contains(cpu) {
                 true => {
                     let cid = machine.cpu(cpu).cid;
-                    At::new(cid, topo.cids()[cid.index()].llc, own[cid.index()])
+                    At::new(cid, Queue(tables.queue[cid.index()]), own[cid.index()])
                 }
-                false => At::new(Cid::from_index(0), Llc::from_index(0), LineId::default()),
+                false => At::new(Cid::from_index(0), Queue::default(), LineId::default()),
             })
             .collect();
-        let lines = host.new_lines(class, topo.llcs().len());
-        self.llc = lines
+        let lines = host.new_lines(class, tables.nr_queues());
+        self.queues = lines
             .into_iter()
-            .map(|line| Queue {
+            .map(|line| Shared {
                 line,
-                ..Queue::default()
+                ..Shared::default()
             })
             .collect();
         let costs = machine.costs();
@@ -648,7 +659,7 @@ impl Policy for Usher {
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
-        self.follows &= topo.llcs().len() > 1;
+        self.follows &= tables.nr_queues() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
             .then(|| Box::new(Moves::new(host, machine.nr_cpu_numbers())));
@@ -714,7 +725,7 @@ impl Policy for Usher {
             self.pair_woke(host);
         }
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
-            self.settle(host, wake.task, Some(self.at[cpu.index()].llc));
+            self.settle(host, wake.task, Some(self.llc_of(cpu)));
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
@@ -762,12 +773,12 @@ impl Policy for Usher {
                 let cpu = self.cpus[cid.index()];
                 self.at[cpu.index()].own.remove(&key);
             }
-            place @ (Place::Llc { .. } | Place::Handed(_)) => {
-                let llc = self.waits_in(place).expect("an LLC's queue");
-                let taken = host.lock(self.llc[llc.index()].line);
-                self.llc[llc.index()].tasks.remove(&key);
-                host.unlock(self.llc[llc.index()].line, taken);
-                self.tell_length(llc);
+            place @ (Place::Shared { .. } | Place::Handed(_)) => {
+                let queue = self.waits_in(place).expect("a queue of several CPUs");
+                let taken = host.lock(self.queues[queue.index()].line);
+                self.queues[queue.index()].tasks.remove(&key);
+                host.unlock(self.queues[queue.index()].line, taken);
+                self.tell_length(queue);
             }
         }
     }
@@ -797,7 +808,7 @@ impl Policy for Usher {
         self.tasks[task.index()].vtime = due;
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
-        let home = hinted.then(|| self.at[cpu.index()].llc);
+        let home = hinted.then(|| self.llc_of(cpu));
         self.settle(host, task, home);
         self.at[cpu.index()].since = host.runtime(task);
         if prev.is_none_or(|(prev, _)| prev != task) {
@@ -811,11 +822,11 @@ impl Policy for Usher {
 
     fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
         host.charge(CALLBACK_NS);
-        let llc = self.at[cpu.index()].llc;
+        let queue = self.at[cpu.index()].queue;
         let ran = host.runtime(task) - self.tasks[task.index()].charged;
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         self.clock_goes_on(host, cpu, vtime);
-        let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, llc, ran, weight));
+        let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, queue, ran, weight));
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;

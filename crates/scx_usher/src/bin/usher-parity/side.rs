@@ -84,7 +84,7 @@ struct Memory {
 fn offsets(setting: &Setting) -> Result<(usize, usize, usize)> {
     let stream = bytes_needed(&setting.tables, &setting.settings)?.next_multiple_of(64);
     let queued = stream + size_of::<Stream>();
-    Ok((stream, queued, queued + 8 * setting.tables.nr_llcs()))
+    Ok((stream, queued, queued + 8 * setting.tables.nr_queues()))
 }
 
 impl Memory {

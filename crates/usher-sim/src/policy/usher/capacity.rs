@@ -6,11 +6,11 @@
 //! instead of queueing again the task goes to the CPU's local queue. A CPU that goes idle interrupts a weaker
 //! one whose task waits for it, as if that one's tick had come.
 
-use usher_core::{Demand, Utilisation, FIT_LOOK};
+use usher_core::{Demand, Queue, Utilisation, FIT_LOOK};
 
 use super::{take, Usher};
 use crate::host::Host;
-use crate::ids::{Cid, Cpu, Id, Llc, Nanos, TaskId};
+use crate::ids::{Cid, Cpu, Id, Nanos, TaskId};
 
 /// Bringing a utilisation up to date, or reading one: three multiplications and table look-ups each for what it slept
 /// and what it ran.
@@ -96,11 +96,11 @@ impl Usher {
         }
     }
 
-    /// The first task of an LLC's queue that may run on a CPU, or one soon after it that the CPU is enough for.
-    pub(super) fn take_fitting(&mut self, host: &mut Host, llc: Llc, cpu: Cpu) -> Option<TaskId> {
+    /// The first task of a queue that may run on a CPU, or one soon after it that the CPU is enough for.
+    pub(super) fn take_fitting(&mut self, host: &mut Host, queue: Queue, cpu: Cpu) -> Option<TaskId> {
         let cid = self.cid(cpu);
-        let queue = &self.llc[llc.index()];
-        let near: Vec<_> = queue
+        let shared = &self.queues[queue.index()];
+        let near: Vec<_> = shared
             .tasks
             .iter()
             .take(FIT_LOOK)
@@ -114,8 +114,8 @@ impl Usher {
             let core = self.core.as_mut().expect("attached");
             core.take_instead(cid, first, v, demand)
         });
-        let queue = &mut self.llc[llc.index()];
+        let shared = &mut self.queues[queue.index()];
         let chosen = found.or(near.first()).map(|&(key, _)| key);
-        take(host, &mut queue.tasks, queue.line, chosen, cpu)
+        take(host, &mut shared.tasks, shared.line, chosen, cpu)
     }
 }

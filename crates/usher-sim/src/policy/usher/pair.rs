@@ -36,8 +36,7 @@ impl Usher {
             return None;
         }
         host.charge(STORAGE_NS);
-        let llc = self.at[by.index()].llc;
-        let prev = self.at[self.cpus[request.prev.index()].index()].llc;
+        let queue = self.at[by.index()].queue;
         let answers = self.pairs[task.index()];
         if !answers.answers(name(waker)) {
             return None;
@@ -46,7 +45,8 @@ impl Usher {
         let apart = self.call(host, 0, apart);
         self.pairs[waker.index()] = asks;
         if apart
-            || (request.hints.has(Hints::WAKE_HOLD) && prev != llc)
+            || (request.hints.has(Hints::WAKE_HOLD)
+                && self.llcs[request.prev.index()] != self.llcs[cid.index()])
             || !self.at[by.index()].own.is_empty()
             || matches!(host.task(task).class(), Class::Batch { .. })
             || !host.task(task).may_run_on(by)
@@ -54,9 +54,9 @@ impl Usher {
             return None;
         }
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
-        let first = self.llc[llc.index()].tasks.first_key_value();
+        let first = self.queues[queue.index()].tasks.first_key_value();
         let first = first.map(|(&(first, _), _)| first);
-        let joins = self.call(host, CALLBACK_NS, |core| core.vtime_enter(vtime, llc));
+        let joins = self.call(host, CALLBACK_NS, |core| core.vtime_enter(vtime, queue));
         let gives = |core: &mut Core| match core.enough(cid, request.demand) {
             true => core.pair_gives_way(cid, &mut asks, joins, now, weight, first),
             false => Gives::Not,
