@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tasks that go to those who wake them: the host's part of core/src/follow.c. What is kept of a task stands in its storage, which it has
- * from the first wakeup by a CPU of another queue on. How often it has slept the kernel counts as its voluntary switches.
+ * from the first wakeup by another LLC on. How often it has slept the kernel counts as its voluntary switches.
  */
 #ifndef USHER_FOLLOW_BPF_H
 #define USHER_FOLLOW_BPF_H

@@ -35,7 +35,7 @@ UEI_DEFINE(uei);
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
 const volatile bool usher_uncrowds = true; /* cores have several threads: the same for tasks that move off crowded ones */
-const volatile bool usher_follows = true; /* there are several queues: the same for tasks that go to those who wake them */
+const volatile bool usher_follows = true; /* there are several LLCs: the same for tasks that go to those who wake them */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 

@@ -191,6 +191,7 @@ static void usher_fill_llcs(struct usher *u, const struct usher_spec *spec, u64 
 			llc->first_cid = c;
 			llc->first_shard = spec->shard[c];
 			llc->first_queue = spec->queue[c];
+			llc->node = spec->node[c];
 			llc->settled = settled + spec->llc[c] * (USHER_LINE / 8);
 		}
 		if (c == 0 || spec->shard[c] != spec->shard[c - 1])

@@ -33,7 +33,7 @@ struct usher_stream {
 	struct usher_burst burst; /* of one task that runs on all CPUs by turns, */
 	struct usher_util util;	  /* ... how much it does, */
 	struct usher_pair pair;	  /* ... and whom it wakes */
-	struct usher_follow follow; /* of one that is woken from other queues */
+	struct usher_follow follow; /* of one that is woken from other LLCs */
 	struct usher_set allowed;
 	struct usher_set found;
 };
@@ -272,7 +272,7 @@ USHER_UNIT u64 usher_stream_ran(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	return usher_util_now(&t, s->now_ns + usher_stream_below(s, 1u << 30));
 }
 
-/* A task of the first cid is woken from cid, for most of a while always from the same queue. */
+/* A task of the first cid is woken from cid, for most of a while always from the same LLC. */
 USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 				   struct usher_stream USHER_MEM *s USHER_UNIT_MEM, u32 cid)
 {
@@ -287,14 +287,14 @@ USHER_UNIT u64 usher_stream_follow(struct usher USHER_MEM *u USHER_UNIT_MEM,
 	if (!usher_from_elsewhere(u, &r))
 		return 0;
 	kept.sleeps = s->follow.sleeps;
-	kept.queue = s->follow.queue;
+	kept.llc = s->follow.llc;
 	kept.times = s->follow.times;
 	kept.node_times = s->follow.node_times;
 	kept.home = s->follow.home;
 	usher_follow(u, &r, &kept, kept.sleeps + (draw >> 11 & 63 ? 1 : 2 + (draw >> 17 & 7)));
 	usher_stream_note(s, r.wake << 16 | r.prev);
 	s->follow.sleeps = kept.sleeps;
-	s->follow.queue = kept.queue;
+	s->follow.llc = kept.llc;
 	s->follow.times = kept.times;
 	s->follow.node_times = kept.node_times;
 	s->follow.home = kept.home;

@@ -75,13 +75,13 @@ struct usher_pair {
 	u32 sooner;    /* whether answers come sooner if it gives way, as trials have shown */
 };
 
-/* From where a task was woken, by whose queue that is: kept by the host, per task. All 0 at first. */
+/* Which other LLCs woke a task: kept by the host, per task. All 0 at first. */
 struct usher_follow {
-	u32 sleeps;	/* how often it had slept when another queue's CPU did last, of the wakeups that count, */
-	u16 queue;	/* ... which, */
+	u32 sleeps;	/* how often it had slept when one did last, of the wakeups that count, */
+	u16 llc;	/* ... which, */
 	u16 times;	/* ... how often in a row that one, at most as often as makes it the home, */
 	u16 node_times; /* ... and how often in a row one of its node, if that is not the task's */
-	u16 home;	/* 1 + the queue whose wakeups it goes along with; 0: any */
+	u16 home;	/* 1 + the LLC whose wakeups it goes along with; 0: any */
 };
 
 /* Whether a task that wakes its partner gives way to it. */
@@ -167,7 +167,7 @@ enum usher_event {
 	USHER_EV_TURN_CUT,	 /* a task that had slept ended the turn of one that had run for long */
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
 	USHER_EV_FOLLOWED,	 /* a task that only CPUs of another node woke was placed by where they are */
-	USHER_EV_STAYED,	 /* a sync wakeup from a queue of its node that is not the task's home was a plain one */
+	USHER_EV_STAYED,	 /* a sync wakeup from an LLC of its node that is not the task's home was a plain one */
 	USHER_NR_EVENTS,
 };
 
@@ -234,8 +234,8 @@ struct usher_llc {
 	u32 first_cid, nr_cids;
 	u32 first_shard, nr_shards;
 	u32 first_queue, nr_queues;
+	u32 node;
 	u32 nr_cores;
-	u32 unused;
 	u64 USHER_MEM *settled; /* hinted tasks that live here, asleep or not; on a line of its own */
 };
 

@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long)]
     pub no_uncrowd: bool,
 
-    /// Let sync wakeups count wherever they come from, and leave tasks in their node that only one other wakes.
+    /// Let sync wakeups count whatever LLC they come from, and leave tasks in their node that only one other wakes.
     #[arg(long)]
     pub no_follow: bool,
 

@@ -87,9 +87,9 @@ impl Machine {
         self.tables.core.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// Whether tasks wait in several queues.
-    fn queues(&self) -> bool {
-        self.tables.nr_queues() > 1
+    /// Whether CPUs belong to several LLCs.
+    fn llcs(&self) -> bool {
+        self.tables.llc.windows(2).any(|pair| pair[0] != pair[1])
     }
 }
 
@@ -343,7 +343,7 @@ fn open<'obj>(
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_unequal = machine.unequal() as _;
     rodata.usher_uncrowds = uncrowds as _;
-    rodata.usher_follows = (machine.queues() && !args.no_follow) as _;
+    rodata.usher_follows = (machine.llcs() && !args.no_follow) as _;
     rodata.usher_nr_possible = machine.nr_possible;
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);

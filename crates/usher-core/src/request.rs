@@ -221,7 +221,7 @@ pub struct Hold(pub(crate) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Follow {
     sleeps: u32,
-    queue: u16,
+    llc: u16,
     times: u16,
     node_times: u16,
     home: u16,

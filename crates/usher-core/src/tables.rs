@@ -222,17 +222,23 @@ impl Tables {
         self.cpu.len()
     }
 
-    /// Gives every last-level cache the fewest queues that serve at most `width` CPUs each, about as many of them, and whole cores. A core
-    /// wider than that has a queue of its own.
+    /// Gives every last-level cache the fewest queues that serve at most `width` CPUs each, about as many of them, and whole cores, if its
+    /// CPUs are of one tier. Where strong and weak CPUs take from the same queue, heavy tasks come to the strong ones.
     pub fn cut_queues(&mut self, width: u32) {
         let width = width.max(1) as usize;
         let mut nr = 0;
         self.queue.clear();
         for llc in self.llc.chunk_by(|a, b| a == b) {
             let cids = self.queue.len()..self.queue.len() + llc.len();
-            let cores: Vec<usize> = self.core[cids].chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+            let cores: Vec<usize> = self.core[cids.clone()]
+                .chunk_by(|a, b| a == b)
+                .map(<[u32]>::len)
+                .collect();
             let widest = cores.iter().copied().max().unwrap_or(1);
-            for cut in cut_into_shards(&cores, width.max(widest)) {
+            let tiers = &self.tier[cids];
+            let one_tier = tiers.iter().all(|tier| *tier == tiers[0]);
+            let most = if one_tier { width.max(widest) } else { llc.len() };
+            for cut in cut_into_shards(&cores, most) {
                 self.queue.extend(std::iter::repeat_n(nr, cut));
                 nr += 1;
             }

@@ -659,7 +659,7 @@ impl Policy for Usher {
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
-        self.follows &= tables.nr_queues() > 1;
+        self.follows &= topo.llcs().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
             .then(|| Box::new(Moves::new(host, machine.nr_cpu_numbers())));
