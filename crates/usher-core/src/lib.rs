@@ -67,8 +67,8 @@ pub use request::{
 pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{
-    BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, DEFAULT_SLICE_NS,
-    MAX_SMT, MAX_TIERS, PATIENCE_SLICES,
+    BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH,
+    DEFAULT_SLICE_NS, MAX_SMT, MAX_TIERS, PATIENCE_SLICES,
 };
 pub use trace::{Access, AccessKind};
 pub use usher_hint::{Hints, HintsError};

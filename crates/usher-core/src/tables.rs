@@ -237,7 +237,11 @@ impl Tables {
             let widest = cores.iter().copied().max().unwrap_or(1);
             let tiers = &self.tier[cids];
             let one_tier = tiers.iter().all(|tier| *tier == tiers[0]);
-            let most = if one_tier { width.max(widest) } else { llc.len() };
+            let most = if one_tier {
+                width.max(widest)
+            } else {
+                llc.len()
+            };
             for cut in cut_into_shards(&cores, most) {
                 self.queue.extend(std::iter::repeat_n(nr, cut));
                 nr += 1;

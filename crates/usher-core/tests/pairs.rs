@@ -5,9 +5,9 @@
 use std::num::NonZeroU64;
 
 use usher_core::{
-    Core, Gives, Pair, Reason, Request, Settings, Tables, TierOrder, Vtime, DEFAULT_SLICE_NS,
+    Core, Gives, Pair, Queue, Reason, Request, Settings, Tables, TierOrder, Vtime, DEFAULT_SLICE_NS,
 };
-use usher_topo::{machine, shape, Cid, Llc, Topology};
+use usher_topo::{machine, shape, Cid, Topology};
 
 const CID: Cid = Cid(1);
 const SLICE: u64 = DEFAULT_SLICE_NS;
@@ -47,7 +47,7 @@ impl Asker {
     }
 
     fn begins(&mut self) {
-        let v = self.core.vtime_at(Vtime::default(), Llc(0));
+        let v = self.core.vtime_at(Vtime::default(), Queue(0));
         self.core.turn_begin(CID, v, self.now_ns, 100);
         self.paused += 1;
     }
@@ -101,7 +101,7 @@ impl Asker {
     ) -> Gives {
         self.begins();
         let sure = self.asks(ran_ns, 7);
-        let clock = self.core.vtime_at(Vtime::default(), Llc(0));
+        let clock = self.core.vtime_at(Vtime::default(), Queue(0));
         let behind = |ns: u64| Vtime(clock.0 - ns);
         let (now_ns, first) = (self.now_ns, first_ns.map(behind));
         let before = self.core.statistics()[Reason::Partner];
@@ -239,7 +239,7 @@ fn nobody_gives_way_to_a_lighter_one() {
     assert_eq!(gives(1000), Gives::Now);
     // Nobody has begun to run on a CPU that has just come.
     let mut asker = Asker::new();
-    let v = asker.core.vtime_at(Vtime::default(), Llc(0));
+    let v = asker.core.vtime_at(Vtime::default(), Queue(0));
     let gives = (asker.core).pair_gives_way(CID, &mut asker.pair, v, 0, 100, None);
     assert_eq!(gives, Gives::Not);
 }
@@ -255,7 +255,7 @@ fn who_waits_is_not_passed_over_for_long() {
     let mut asker = Asker::settled();
     asker.begins();
     assert!(asker.asks(10 * US, 7));
-    let clock = asker.core.vtime_at(Vtime::default(), Llc(0)).0;
+    let clock = asker.core.vtime_at(Vtime::default(), Queue(0)).0;
     let (first, now_ns) = (Vtime(clock), asker.now_ns);
     let mut gives = |ahead: u64| {
         let v = Vtime(clock + ahead);
@@ -390,7 +390,7 @@ impl Two {
     }
 
     fn begins(&mut self) {
-        let v = self.core.vtime_at(Vtime::default(), Llc(0));
+        let v = self.core.vtime_at(Vtime::default(), Queue(0));
         let cid = self.cpus[self.runs];
         self.core.turn_begin(cid, v, self.now_ns, 100);
         self.now_ns += 5 * US;
@@ -420,7 +420,7 @@ impl Two {
         }
         let (prev, v) = (
             self.cpus[other],
-            self.core.vtime_at(Vtime::default(), Llc(0)),
+            self.core.vtime_at(Vtime::default(), Queue(0)),
         );
         let (names, answers) = ([name(1), name(2)], self.pairs[other]);
         let (core, pair, now_ns) = (&mut self.core, &mut self.pairs[me], self.now_ns);
@@ -535,7 +535,10 @@ fn who_works_on_after_the_question_has_no_partner_behind_it() {
         if !asker.asks(5 * US, 2) {
             continue;
         }
-        let (v, now_ns) = (asker.core.vtime_at(Vtime::default(), Llc(0)), asker.now_ns);
+        let (v, now_ns) = (
+            asker.core.vtime_at(Vtime::default(), Queue(0)),
+            asker.now_ns,
+        );
         match (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, None) {
             Gives::Now => {}
             // Its slice ends before it sleeps.
@@ -570,7 +573,7 @@ fn where_strong_ones_come_first_nobody_stays_on_weak_cores_for_good() {
         let mut seen = Vec::new();
         for _ in 0..100 {
             two.begins();
-            let (v, now_ns) = (two.core.vtime_at(Vtime::default(), Llc(0)), two.now_ns);
+            let (v, now_ns) = (two.core.vtime_at(Vtime::default(), Queue(0)), two.now_ns);
             let pair = &mut two.pairs[0];
             two.core
                 .pair_asks(cid, pair, name(2), two.paused[0], now_ns);
@@ -614,7 +617,10 @@ fn who_shares_its_core_looks_around_when_it_is_watched() {
             asker.sleeps(5 * US);
             continue;
         }
-        let (v, now_ns) = (asker.core.vtime_at(Vtime::default(), Llc(0)), asker.now_ns);
+        let (v, now_ns) = (
+            asker.core.vtime_at(Vtime::default(), Queue(0)),
+            asker.now_ns,
+        );
         match (asker.core).pair_gives_way(CID, &mut asker.pair, v, now_ns, 100, None) {
             Gives::Now => asker.now_ns += 20 * US,
             gives => {

@@ -3,7 +3,7 @@
 
 use usher_core::recorded::{Bits, Recorded, Saw, Seen, Word};
 use usher_core::{
-    CidSet, Core, Demand, Granularity, Hints, Request, Settings, Tables, Tiers, Wake,
+    CidSet, Core, Demand, Granularity, Hints, Queue, Request, Settings, Tables, Tiers, Wake,
 };
 use usher_topo::{shape, Cid, Llc, Topology};
 
@@ -45,13 +45,13 @@ fn record(tables: &Tables, settings: &Settings, nr: usize) -> Vec<Recorded> {
         } else {
             core.idle_enter(cid);
         }
-        let llc = Llc(random.below(core.nr_llcs()));
-        core.set_queued(llc, random.below(4).into());
+        let queue = Queue(random.below(core.nr_queues()));
+        core.set_queued(queue, random.below(4).into());
         if random.below(4) == 0 {
-            core.queue_fill(llc);
+            core.queue_fill(queue);
         }
         if random.below(8) == 0 {
-            core.settle(None, Some(llc));
+            core.settle(None, Some(Llc(random.below(core.nr_llcs()))));
         }
         let allowed: CidSet = (0..1 + random.below(4))
             .map(|_| Cid(random.below(core.nr_cids())))

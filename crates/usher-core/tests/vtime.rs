@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU64;
 
-use usher_core::{CidSet, Core, Event, Query, Vtime, DEFAULT_PATIENCE_NS, DEFAULT_SLICE_NS};
-use usher_topo::{shape, Cid, Llc, Topology};
+use usher_core::{CidSet, Core, Event, Query, Queue, Vtime, DEFAULT_PATIENCE_NS, DEFAULT_SLICE_NS};
+use usher_topo::{shape, Cid, Topology};
 
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
 /// What sleeping earns: as much as the lead of who runs.
@@ -21,22 +21,22 @@ fn core(text: &str) -> Core {
 }
 
 /// How far a virtual time is from the clock of an LLC; positive is later.
-fn lag(core: &Core, v: Vtime, llc: Llc) -> i64 {
-    v.0.wrapping_sub(core.clock(llc).0) as i64
+fn lag(core: &Core, v: Vtime, queue: Queue) -> i64 {
+    v.0.wrapping_sub(core.clock(queue).0) as i64
 }
 
 /// A task whose virtual time is so far behind the clock of LLC 0.
 fn behind(core: &mut Core, ns: i64) -> Vtime {
-    let v = core.vtime_at(Vtime::default(), Llc(0));
+    let v = core.vtime_at(Vtime::default(), Queue(0));
     Vtime(v.0.wrapping_sub(ns as u64) & !(STEP as u64 - 1))
 }
 
 /// A task that began at `v` stops at a time after it ran for so long, while the one that is charged from `first` waits.
 fn stops(core: &mut Core, v: Vtime, ran: (u64, u32), first: Option<Vtime>, now_ns: u64) -> Vtime {
-    if core.clock_behind(v, Llc(0), now_ns) {
-        core.clock_advance(v, Llc(0), first, now_ns);
+    if core.clock_behind(v, Queue(0), now_ns) {
+        core.clock_advance(v, Queue(0), first, now_ns);
     }
-    core.vtime_charge(v, Llc(0), ran.0, ran.1)
+    core.vtime_charge(v, Queue(0), ran.0, ran.1)
 }
 
 fn near(a: i64, b: i64, tolerance: i64) -> bool {
@@ -53,8 +53,8 @@ fn sleeping_earns_two_slices_at_most() {
         (9 * SLICE, MOST),
     ] {
         let v = behind(&mut core, was);
-        let v = core.vtime_enter(v, Llc(0));
-        let lag = -lag(&core, v, Llc(0));
+        let v = core.vtime_enter(v, Queue(0));
+        let lag = -lag(&core, v, Queue(0));
         assert!(
             near(lag, earned, STEP),
             "behind by {was}: {lag}, not {earned}"
@@ -62,18 +62,18 @@ fn sleeping_earns_two_slices_at_most() {
     }
     // Who is ahead stays ahead.
     let v = behind(&mut core, -2 * SLICE);
-    let v = core.vtime_enter(v, Llc(0));
-    assert!(near(lag(&core, v, Llc(0)), 2 * SLICE, STEP));
+    let v = core.vtime_enter(v, Queue(0));
+    assert!(near(lag(&core, v, Queue(0)), 2 * SLICE, STEP));
 }
 
 #[test]
 fn sleeping_earns_less_where_many_wait() {
     let mut core = core("1n1l4c1t");
     let mut earned = |queued| {
-        core.set_queued(Llc(0), queued);
+        core.set_queued(Queue(0), queued);
         let v = behind(&mut core, 9 * SLICE);
-        let v = core.vtime_enter(v, Llc(0));
-        -lag(&core, v, Llc(0))
+        let v = core.vtime_enter(v, Queue(0));
+        -lag(&core, v, Queue(0))
     };
     // From four for each of the four CPUs on less, from sixteen on nothing.
     assert!(near(earned(16), MOST, STEP));
@@ -87,28 +87,28 @@ fn sleeping_earns_less_where_many_wait() {
 fn newborns_come_a_slice_later_however_many_wait() {
     let mut core = core("1n1l4c1t");
     for queued in [0, 16, 1000] {
-        core.set_queued(Llc(0), queued);
-        let v = core.vtime_enter(Vtime::default(), Llc(0));
-        assert!(near(lag(&core, v, Llc(0)), SLICE, STEP), "{queued} wait");
+        core.set_queued(Queue(0), queued);
+        let v = core.vtime_enter(Vtime::default(), Queue(0));
+        assert!(near(lag(&core, v, Queue(0)), SLICE, STEP), "{queued} wait");
     }
 }
 
 #[test]
 fn standing_is_kept_in_another_queue() {
     let mut core = core("1n2l4c1t");
-    let mut v = core.vtime_enter(Vtime::default(), Llc(0));
+    let mut v = core.vtime_enter(Vtime::default(), Queue(0));
     for turn in 1..=1000 {
         let now_ns = turn * DEFAULT_SLICE_NS;
         v = stops(&mut core, v, (DEFAULT_SLICE_NS, 100), None, now_ns);
     }
     assert!(
-        lag(&core, core.clock(Llc(0)), Llc(1)) > 900 * SLICE,
+        lag(&core, core.clock(Queue(0)), Queue(1)) > 900 * SLICE,
         "the clocks are apart"
     );
     for of in [-SLICE / 2, 0, SLICE, 5 * SLICE] {
-        let v = Vtime(core.clock(Llc(0)).0.wrapping_add(of as u64) & !(STEP as u64 - 1));
-        let moved = core.vtime_enter(v, Llc(1));
-        assert!(near(lag(&core, moved, Llc(1)), of, 2 * STEP), "{of}");
+        let v = Vtime(core.clock(Queue(0)).0.wrapping_add(of as u64) & !(STEP as u64 - 1));
+        let moved = core.vtime_enter(v, Queue(1));
+        assert!(near(lag(&core, moved, Queue(1)), of, 2 * STEP), "{of}");
     }
 }
 
@@ -125,19 +125,19 @@ fn shares_follow_weights() {
         let total: i64 = weights.iter().sum();
         let mut queue: Vec<(Vtime, usize)> = Vec::new();
         for task in 0..weights.len() {
-            queue.push((core.vtime_enter(Vtime::default(), Llc(0)), task));
+            queue.push((core.vtime_enter(Vtime::default(), Queue(0)), task));
         }
         let mut got = vec![0; weights.len()];
         for turn in 1..=20_000 {
             let first = *queue.iter().min().expect("never empty");
             queue.retain(|other| *other != first);
-            core.set_queued(Llc(0), queue.len() as u64);
+            core.set_queued(Queue(0), queue.len() as u64);
             let (v, task) = first;
             got[task] += SLICE;
             let next = queue.iter().min().map(|(v, _)| *v);
             let ran = (DEFAULT_SLICE_NS, weights[task] as u32);
             let v = stops(&mut core, v, ran, next, (turn * SLICE) as u64);
-            queue.push((core.vtime_enter(v, Llc(0)), task));
+            queue.push((core.vtime_enter(v, Queue(0)), task));
             if turn % 1000 != 0 {
                 continue;
             }
@@ -160,13 +160,13 @@ fn longest_wait_ns(weights: &[u32]) -> u64 {
     let mut core = core("1n1l1c1t");
     let last = weights.len() - 1;
     let mut queue: Vec<(Vtime, usize)> = (0..weights.len())
-        .map(|task| (core.vtime_enter(Vtime::default(), Llc(0)), task))
+        .map(|task| (core.vtime_enter(Vtime::default(), Queue(0)), task))
         .collect();
     let (mut now_ns, mut since_ns, mut longest_ns) = (0, 0, 0);
     while now_ns < 120_000_000_000 {
         let first = *queue.iter().min().expect("never empty");
         queue.retain(|other| *other != first);
-        core.set_queued(Llc(0), queue.len() as u64);
+        core.set_queued(Queue(0), queue.len() as u64);
         let (v, task) = first;
         if task == last {
             longest_ns = longest_ns.max(now_ns - since_ns);
@@ -178,7 +178,7 @@ fn longest_wait_ns(weights: &[u32]) -> u64 {
         }
         let next = queue.iter().min().map(|(v, _)| *v);
         let v = stops(&mut core, v, (ran_ns, weights[task]), next, now_ns);
-        queue.push((core.vtime_enter(v, Llc(0)), task));
+        queue.push((core.vtime_enter(v, Queue(0)), task));
     }
     longest_ns
 }
@@ -211,18 +211,18 @@ fn nobody_waits_for_longer_than_patience() {
 #[test]
 fn the_clock_waits_for_who_waits() {
     let mut core = core("1n1l4c1t");
-    let first = core.vtime_enter(Vtime::default(), Llc(0));
+    let first = core.vtime_enter(Vtime::default(), Queue(0));
     let mut alone = first;
     for turn in 1..=100 {
         let ran = (DEFAULT_SLICE_NS, 100);
         alone = stops(&mut core, alone, ran, Some(first), turn * DEFAULT_SLICE_NS);
     }
-    let beyond = -lag(&core, first, Llc(0));
+    let beyond = -lag(&core, first, Queue(0));
     assert!(near(beyond, 2 * SLICE, 2 * STEP), "{beyond}");
-    assert!(lag(&core, alone, Llc(0)) > 60 * SLICE, "it had 100");
+    assert!(lag(&core, alone, Queue(0)) > 60 * SLICE, "it had 100");
     // And nobody waits: the clock is where it is.
     stops(&mut core, alone, (0, 100), None, 101 * DEFAULT_SLICE_NS);
-    assert!(near(lag(&core, alone, Llc(0)), 0, STEP));
+    assert!(near(lag(&core, alone, Queue(0)), 0, STEP));
 }
 
 /// Whether a task of a weight that began at the clock and ran some slices gives way to one so far behind the clock.
@@ -230,8 +230,8 @@ fn gives_way(weight: u32, slices: u64, behind_ns: i64, yields: bool) -> bool {
     let mut core = core("1n1l4c1t");
     let first = behind(&mut core, behind_ns);
     let v = behind(&mut core, 0);
-    let v = core.vtime_charge(v, Llc(0), slices * DEFAULT_SLICE_NS, weight);
-    core.vtime_due(v, first, Llc(0), weight, yields)
+    let v = core.vtime_charge(v, Queue(0), slices * DEFAULT_SLICE_NS, weight);
+    core.vtime_due(v, first, Queue(0), weight, yields)
 }
 
 #[test]
@@ -264,9 +264,9 @@ fn gives_way_beside(slept_ns: i64) -> bool {
     let mut core = core("1n1l4c1t");
     let first = behind(&mut core, 0);
     let slept = behind(&mut core, -slept_ns);
-    core.vtime_slept(slept, Llc(0));
-    let v = core.vtime_charge(first, Llc(0), DEFAULT_SLICE_NS, 100);
-    core.vtime_due(v, first, Llc(0), 100, false)
+    core.vtime_slept(slept, Queue(0));
+    let v = core.vtime_charge(first, Queue(0), DEFAULT_SLICE_NS, 100);
+    core.vtime_due(v, first, Queue(0), 100, false)
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn nobody_has_a_lead_while_one_waits_that_slept() {
 fn the_last_of_those_that_slept_counts() {
     let mut core = core("1n1l4c1t");
     let [early, late] = [STEP, -SLICE].map(|ns| behind(&mut core, ns));
-    core.vtime_slept(late, Llc(0));
-    core.vtime_slept(early, Llc(0));
+    core.vtime_slept(late, Queue(0));
+    core.vtime_slept(early, Queue(0));
     let first = behind(&mut core, 0);
-    let v = core.vtime_charge(first, Llc(0), DEFAULT_SLICE_NS, 100);
-    assert!(core.vtime_due(v, first, Llc(0), 100, false));
+    let v = core.vtime_charge(first, Queue(0), DEFAULT_SLICE_NS, 100);
+    assert!(core.vtime_due(v, first, Queue(0), 100, false));
 }
 
 #[test]
@@ -294,8 +294,8 @@ fn who_slept_joins_early() {
     let mut core = core("1n1l4c1t");
     let mut early = |behind_ns, waiting| {
         let v = behind(&mut core, behind_ns);
-        core.set_queued(Llc(0), waiting);
-        core.vtime_early(v, Llc(0))
+        core.set_queued(Queue(0), waiting);
+        core.vtime_early(v, Queue(0))
     };
     // In eighths: by three slices up to four waiting for each CPU, by none from sixteen on.
     for (waiting, eighths) in [(0, 24), (16, 24), (40, 12), (63, 0), (64, 0), (1000, 0)] {
@@ -318,7 +318,7 @@ fn who_joins_early_is_charged_as_ever() {
         let exact = u64::from(early) * DEFAULT_SLICE_NS / 8;
         assert!(by <= exact && by + 24 * 4096 >= exact, "{early}: {by}");
         // It is in the same clock.
-        assert_eq!(core.vtime_at(joins, Llc(0)), joins);
+        assert_eq!(core.vtime_at(joins, Queue(0)), joins);
     }
 }
 
@@ -337,7 +337,7 @@ fn who_joins_early_cuts_what_has_lasted_for_half_a_slice() {
 #[test]
 fn a_turn_that_ends_does_not_end_again() {
     let mut core = core("1n2l3c1t");
-    core.set_queued(Llc(0), 3);
+    core.set_queued(Queue(0), 3);
     let runner = behind(&mut core, 0);
     for cid in 0..6 {
         core.turn_begin(Cid(cid), runner, BEGAN_NS - SLICE as u64, 100);
@@ -390,7 +390,7 @@ fn cuts_early(wants: u32, behind_ns: i64, early: u32, runs: u32, ran_ns: i64) ->
 /// standing are on `lasted`, and such that have only begun on all others, and so many wait with it.
 fn cut_at(from: u32, lasted: &[u32], waiting: u64, allowed: Option<&CidSet>) -> Option<u32> {
     let mut core = core("1n2l3c1t");
-    core.set_queued(Llc(0), waiting);
+    core.set_queued(Queue(0), waiting);
     let runner = behind(&mut core, 0);
     for cid in 0..6 {
         let ran_ns = if lasted.contains(&cid) { SLICE } else { 0 };
@@ -483,13 +483,13 @@ fn whom_another_cpu_is_to_take_is_passed_over_for_longer() {
 }
 
 #[test]
-fn a_task_is_handed_within_an_llc_and_asked_for_once() {
+fn a_task_is_handed_within_a_queue_and_asked_for_once() {
     let mut core = core("1n2l2c1t");
     let task = |name| NonZeroU64::new(name).expect("not 0");
-    assert!(!core.hand(Cid(0), Llc(1), task(7)), "of another LLC");
+    assert!(!core.hand(Cid(0), Queue(1), task(7)), "of another queue");
     assert_eq!(core.handed(Cid(0)), None);
-    assert!(core.hand(Cid(0), Llc(0), task(7)));
-    assert!(core.hand(Cid(0), Llc(0), task(8)));
+    assert!(core.hand(Cid(0), Queue(0), task(7)));
+    assert!(core.hand(Cid(0), Queue(0), task(8)));
     assert!(!core.promised(Cid(0), task(7)), "another one came");
     assert!(!core.promised(Cid(1), task(8)), "not to that CPU");
     assert!(core.promised(Cid(0), task(8)));

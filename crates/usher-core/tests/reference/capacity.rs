@@ -265,8 +265,8 @@ impl Plain<'_> {
     }
 
     /// What the CPUs of an LLC do together.
-    pub fn power(&self, llc: u32) -> u64 {
-        let cids = self.machine.llcs[llc as usize].clone();
+    pub fn power(&self, queue: u32) -> u64 {
+        let cids = self.machine.queues[queue as usize].clone();
         let of = |cid: u32| match self.asymmetric() {
             true => u64::from(self.machine.tables.capacity[cid as usize]),
             false => 1,

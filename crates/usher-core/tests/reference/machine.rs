@@ -21,6 +21,7 @@ pub struct Machine {
     pub settings: Settings,
     pub nodes: Vec<Range<u32>>,
     pub llcs: Vec<Range<u32>>,
+    pub queues: Vec<Range<u32>>,
     pub shards: Vec<Range<u32>>,
     /// Per cid: the cids of its core that share its shard.
     pub cores: Vec<Range<u32>>,
@@ -57,7 +58,9 @@ impl Machine {
             tier_order: random.pick(&[TierOrder::StrongestFirst, TierOrder::WeakestFirst]),
             ..Settings::default()
         };
-        Self::new(Tables::from(&topo), settings)
+        let mut tables = Tables::from(&topo);
+        tables.cut_queues(random.pick(&[16, 16, 64, 4096, 8, 3, 1]));
+        Self::new(tables, settings)
     }
 
     fn new(tables: Tables, settings: Settings) -> Self {
@@ -82,6 +85,7 @@ impl Machine {
         Self {
             nodes: ranges(&tables.node, nr_nodes),
             llcs: ranges(&tables.llc, tables.nr_llcs()),
+            queues: ranges(&tables.queue, tables.nr_queues()),
             shards: ranges(&tables.shard, tables.nr_shards()),
             smt: cores
                 .iter()
@@ -113,7 +117,7 @@ impl Machine {
     /// One line for a failure.
     pub fn describe(&self) -> String {
         format!(
-            "{} CPUs, {} shards, {} LLCs, {} nodes, smt {}, {:?}\n  llcs {:?}\n  nodes {:?}\n  \
+            "{} CPUs, {} shards, {} LLCs, {} nodes, smt {}, {:?}\n  llcs {:?}\n  queues {:?}\n  nodes {:?}\n  \
              shards {:?}\n  order {:?}",
             self.nr_cids(),
             self.shards.len(),
@@ -122,6 +126,7 @@ impl Machine {
             self.smt,
             self.settings,
             self.llcs,
+            self.queues,
             self.nodes,
             self.shards,
             self.order,

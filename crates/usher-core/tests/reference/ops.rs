@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use usher_core::{
-    CidSet, Core, Decision, Demand, Event, Hints, PickError, Query, Reason, Request, Tiers,
+    CidSet, Core, Decision, Demand, Event, Hints, PickError, Query, Queue, Reason, Request, Tiers,
     Utilisation, Vtime, Wake,
 };
 use usher_topo::{Cid, Cpu, Llc, Node, Shard, Tier};
@@ -187,7 +187,10 @@ fn draw_turn(random: &mut Random) -> u32 {
 
 fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     let nr_llcs = machine.llcs.len() as u32;
-    let llc = random.below(nr_llcs);
+    let (llc, queue) = (
+        random.below(nr_llcs),
+        random.below(machine.queues.len() as u32),
+    );
     let beyond = u32::from(random.one_in(16));
     let node = random.below(machine.nodes.len() as u32 + beyond);
     match random.below(32) {
@@ -198,15 +201,15 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             tiers: draw_tiers(random),
         },
         3..=5 => Op::Rescue(cid),
-        6 | 7 => Op::LookLate(cid, llc),
+        6 | 7 => Op::LookLate(cid, queue),
         8 | 9 => Op::LateLook(cid),
-        10 | 11 => Op::SetQueued(llc, u64::from(random.below(3))),
+        10 | 11 => Op::SetQueued(queue, u64::from(random.below(3))),
         12 => {
-            let cpus = machine.llcs[llc as usize].len() as u32;
-            Op::SetQueued(llc, u64::from(random.below(9 * cpus + 1)))
+            let cpus = machine.queues[queue as usize].len() as u32;
+            Op::SetQueued(queue, u64::from(random.below(9 * cpus + 1)))
         }
-        13 | 14 => Op::Fill(llc),
-        15..=17 => Op::Retire(llc, cid),
+        13 | 14 => Op::Fill(queue),
+        15..=17 => Op::Retire(queue, cid),
         18 => Op::Walk(cid),
         19 => Op::Turn(
             cid,
@@ -518,29 +521,29 @@ impl<'a> Pair<'a> {
                     .take_instead(Cid(cid), Vtime(first), Vtime(v), demand),
                 self.plain.take_instead(cid, first, v, demand),
             ),
-            Op::LookLate(by, llc) => {
-                self.core.look_late(Cid(by), Llc(llc));
-                self.plain.look_late(by, llc);
+            Op::LookLate(by, queue) => {
+                self.core.look_late(Cid(by), Queue(queue));
+                self.plain.look_late(by, queue);
                 Ok(())
             }
-            Op::SetQueued(llc, tasks) => {
-                self.core.set_queued(Llc(llc), tasks);
-                self.plain.queued[llc as usize] = tasks;
+            Op::SetQueued(queue, tasks) => {
+                self.core.set_queued(Queue(queue), tasks);
+                self.plain.queued[queue as usize] = tasks;
                 Ok(())
             }
-            Op::Fill(llc) => {
-                self.core.queue_fill(Llc(llc));
-                self.plain.announced.insert(llc);
+            Op::Fill(queue) => {
+                self.core.queue_fill(Queue(queue));
+                self.plain.announced.insert(queue);
                 Ok(())
             }
-            Op::Retire(llc, by) => same(
+            Op::Retire(queue, by) => same(
                 "queue_retire",
-                self.core.queue_retire(Llc(llc), Cid(by)),
-                self.plain.queue_retire(llc),
+                self.core.queue_retire(Queue(queue), Cid(by)),
+                self.plain.queue_retire(queue),
             ),
             Op::Walk(cid) => {
                 let mut walk = self.core.walk(Cid(cid));
-                let next = || self.core.walk_next(&mut walk).map(|llc| llc.0);
+                let next = || self.core.walk_next(&mut walk).map(|queue| queue.0);
                 let walked: Vec<u32> = std::iter::from_fn(next).collect();
                 same("walk", walked, self.plain.walk(cid))?;
                 let work = !self.plain.announced.is_empty();
@@ -809,11 +812,11 @@ impl<'a> Pair<'a> {
                 }
             }
         }
-        for llc in 0..self.machine.llcs.len() as u32 {
-            let plain = self.plain.announced.contains(&llc);
+        for queue in 0..self.machine.queues.len() as u32 {
+            let plain = self.plain.announced.contains(&queue);
             same(
-                &format!("backlog of LLC {llc}"),
-                self.core.in_backlog(Llc(llc)),
+                &format!("backlog of queue {queue}"),
+                self.core.in_backlog(Queue(queue)),
                 plain,
             )?;
         }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-use usher_core::{Core, Gives, Granularity, Pair, Vtime};
-use usher_topo::{Cid, Llc};
+use usher_core::{Core, Gives, Granularity, Pair, Queue, Vtime};
+use usher_topo::Cid;
 
 use crate::machine::Machine;
 use crate::random::Random;
@@ -220,7 +220,7 @@ pub fn check(seed: u64) -> Result<(), String> {
     let mut core: Core = machine.core(false);
     let slice_ns = machine.settings.slice_ns;
     let (mut pair, mut plain) = (Pair::default(), Plain::default());
-    let clock = core.vtime_at(Vtime::default(), Llc(0)).0;
+    let clock = core.vtime_at(Vtime::default(), Queue(0)).0;
     let mut now_ns = 1_000_000_000;
     let mut idle = Idle::new(&machine);
     // One that decides, and one that is told, if it asks the first of two tasks.
@@ -326,7 +326,7 @@ fn choices(random: &mut Random, machine: &Machine, partner: &Partner) -> Result<
     }
     let elsewhere = machine.nr_cids() - 1;
     let mut prev = elsewhere;
-    let v = core.vtime_at(Vtime::default(), Llc(0));
+    let v = core.vtime_at(Vtime::default(), Queue(0));
     let mut now_ns = 1_000_000_000;
     let (mut answers_ns, mut paused) = ([0; 2], 0);
     // Trials go on as they are after the 65,536th choice. Others at times ask somebody else.

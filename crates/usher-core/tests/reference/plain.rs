@@ -103,7 +103,7 @@ impl<'a> Plain<'a> {
             poke: BTreeSet::new(),
             late: BTreeMap::new(),
             turned: BTreeSet::new(),
-            queued: vec![0; machine.llcs.len()],
+            queued: vec![0; machine.queues.len()],
             turns: vec![0; machine.tables.llc.len()],
             turns_ns: BTreeMap::new(),
             announced: BTreeSet::new(),
@@ -157,9 +157,9 @@ impl<'a> Plain<'a> {
     }
 
     /// True: somebody has come to the empty queue meanwhile, which nobody can where calls follow each other.
-    pub fn queue_retire(&mut self, llc: u32) -> bool {
-        if self.queued[llc as usize] == 0 {
-            self.announced.remove(&llc);
+    pub fn queue_retire(&mut self, queue: u32) -> bool {
+        if self.queued[queue as usize] == 0 {
+            self.announced.remove(&queue);
         }
         false
     }
@@ -167,32 +167,36 @@ impl<'a> Plain<'a> {
     /// The queues that a CPU without work looks into, in order.
     pub fn walk(&self, cid: u32) -> Vec<u32> {
         let tables = &self.machine.tables;
-        let own = tables.llc[cid as usize];
-        let mut walk: Vec<u32> = self.announced.get(&own).copied().into_iter().collect();
+        let (own, llc) = (tables.queue[cid as usize], tables.llc[cid as usize]);
+        let first = |queue: u32| self.machine.queues[queue as usize].start as usize;
+        let (near, far): (Vec<u32>, Vec<u32>) =
+            (self.announced.iter()).partition(|&&queue| tables.llc[first(queue)] == llc);
+        let (before, from_own): (Vec<u32>, Vec<u32>) =
+            near.into_iter().partition(|&queue| queue < own);
+        let mut walk = [from_own, before].concat();
         for &node in &self.machine.order[tables.node[cid as usize] as usize] {
-            let there = self.announced.iter().copied().filter(|&llc| {
-                let first = self.machine.llcs[llc as usize].start;
-                llc != own && tables.node[first as usize] == node
-            });
-            walk.extend(there);
+            walk.extend(
+                far.iter()
+                    .filter(|&&queue| tables.node[first(queue)] == node),
+            );
         }
         walk
     }
 
-    pub fn look_late(&mut self, cid: u32, llc: u32) {
-        self.late.insert(cid, llc);
+    pub fn look_late(&mut self, cid: u32, queue: u32) {
+        self.late.insert(cid, queue);
     }
 
     /// Who may answer a late look; nobody if the list is empty.
     pub fn late_look(&mut self, cid: u32) -> Vec<Answer> {
-        let Some(llc) = self.late.remove(&cid) else {
+        let Some(queue) = self.late.remove(&cid) else {
             return Vec::new();
         };
-        if self.queued[llc as usize] == 0 {
+        if self.queued[queue as usize] == 0 {
             return Vec::new();
         }
-        self.announced.insert(llc);
-        let from = self.machine.llcs[llc as usize].start;
+        self.announced.insert(queue);
+        let from = self.machine.queues[queue as usize].start;
         self.look(from, &Wanted::default())
     }
 
@@ -607,13 +611,13 @@ impl Plain<'_> {
 
     /// Step 10.
     fn waits(&mut self, wake: Wake, from: u32, prev: u32, waker: u32, wanted: &Wanted) -> Answer {
-        let llc = |cid: u32| self.machine.tables.llc[cid as usize];
+        let queue = |cid: u32| self.machine.tables.queue[cid as usize];
         let waker_may = wanted
             .allowed
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
-        let no_more_wait = !self.quarters_shorter(llc(from), llc(waker), 4);
-        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && no_more_wait;
+        let no_more_wait = !self.quarters_shorter(queue(from), queue(waker), 4);
+        let comes = wake == Wake::Sync && waker_may && queue(waker) != queue(from) && no_more_wait;
         let from = if comes { waker } else { from };
         let from = self.shorter(wake == Wake::Fork, waker, from, wanted);
         let reason = if from == prev {
@@ -624,32 +628,32 @@ impl Plain<'_> {
         Answer::waits(reason, from)
     }
 
-    /// Whether the other's queue is more than so many quarters of that of `llc`, for what their CPUs do.
-    fn quarters_shorter(&self, llc: u32, other: u32, quarters: u64) -> bool {
-        let queued = |llc: u32| self.queued[llc as usize];
-        queued(llc) * self.power(other) * quarters < queued(other) * self.power(llc) * 4
+    /// Whether the other's queue is more than so many quarters of that of `queue`, for what their CPUs do.
+    fn quarters_shorter(&self, queue: u32, other: u32, quarters: u64) -> bool {
+        let queued = |queue: u32| self.queued[queue as usize];
+        queued(queue) * self.power(other) * quarters < queued(other) * self.power(queue) * 4
     }
 
-    /// Where a task waits: by turns another LLC is asked whether its queue is much shorter than a long one; by a newborn, whether
-    /// that of its parent's LLC is longer by a quarter.
+    /// Where a task waits: by turns another queue is asked whether it is much shorter than a long one; by a newborn, whether
+    /// its parent's is longer by a quarter.
     fn shorter(&mut self, born: bool, waker: u32, from: u32, wanted: &Wanted) -> u32 {
-        let llcs = &self.machine.llcs;
-        let own = self.machine.tables.llc[from as usize] as usize;
-        let long = if born { 1 } else { 4 * llcs[own].len() };
-        if llcs.len() == 1 || self.queued[own] < long as u64 {
+        let queues = &self.machine.queues;
+        let own = self.machine.tables.queue[from as usize] as usize;
+        let long = if born { 1 } else { 4 * queues[own].len() };
+        if queues.len() == 1 || self.queued[own] < long as u64 {
             return from;
         }
         let turn = self.turns[waker as usize] as usize;
         self.turns[waker as usize] += 1;
-        let mut others = (own + 1..llcs.len()).chain(0..own);
-        let other = others.nth(turn % (llcs.len() - 1)).expect("two LLCs");
+        let mut others = (own + 1..queues.len()).chain(0..own);
+        let other = others.nth(turn % (queues.len() - 1)).expect("two queues");
         let may = |cid: &u32| wanted.allowed.as_ref().is_none_or(|set| set.contains(cid));
-        let node = |llc: usize| self.machine.tables.node[llcs[llc].start as usize];
+        let node = |queue: usize| self.machine.tables.node[queues[queue].start as usize];
         let quarters = match (born, node(other) == node(own)) {
             (true, _) => 5,
             (false, near) => 4 * if near { 4 } else { 8 },
         };
-        let first = llcs[other].clone().find(may);
+        let first = queues[other].clone().find(may);
         first
             .filter(|_| self.quarters_shorter(other as u32, own as u32, quarters))
             .unwrap_or(from)

@@ -213,7 +213,7 @@ pub struct Usher {
     at: Vec<At>, // by cpu
     queues: Vec<Shared>,
     cpus: Vec<Cpu>, // by cid
-    llcs: Vec<Llc>,  // by cid
+    llcs: Vec<Llc>, // by cid
     tasks: Vec<Known>,
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.

@@ -97,7 +97,12 @@ impl Usher {
     }
 
     /// The first task of a queue that may run on a CPU, or one soon after it that the CPU is enough for.
-    pub(super) fn take_fitting(&mut self, host: &mut Host, queue: Queue, cpu: Cpu) -> Option<TaskId> {
+    pub(super) fn take_fitting(
+        &mut self,
+        host: &mut Host,
+        queue: Queue,
+        cpu: Cpu,
+    ) -> Option<TaskId> {
         let cid = self.cid(cpu);
         let shared = &self.queues[queue.index()];
         let near: Vec<_> = shared
