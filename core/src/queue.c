@@ -329,12 +329,12 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 USHER_FN s32 usher_turn_cut(struct usher USHER_MEM *u, const struct usher_query *q, const struct usher_turn *wants, u32 early)
 {
 	u32 queue = u->cids[q->from].queue, cid = q->from;
-	struct usher_queue USHER_MEM *l = &u->queues[queue];
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
 
 	if (!usher_turn_ends(u, cid, wants, early)) {
-		if (q->flags & USHER_HERE || env_queued(u, queue) < l->nr_cids)
+		if (q->flags & USHER_HERE || env_queued(u, queue) < at->nr_cids)
 			return USHER_NONE_IDLE;
-		cid = cid + 1 < l->first_cid + l->nr_cids ? cid + 1 : l->first_cid;
+		cid = cid + 1 < at->first_cid + at->nr_cids ? cid + 1 : at->first_cid;
 		if ((q->allowed && !usher_set_has(q->allowed, cid)) || !usher_turn_ends(u, cid, wants, early))
 			return USHER_NONE_IDLE;
 	}
@@ -411,11 +411,11 @@ USHER_FN bool usher_pinned_first(struct usher USHER_MEM *u, u32 cid, u64 own, u6
 /* Announces a task in queue. A full barrier: what follows may look for idle CPUs. */
 USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 queue)
 {
-	struct usher_queue USHER_MEM *l = &u->queues[queue];
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
 
 	env_barrier(u);
-	if (!(env_read(u, l->backlog) & l->backlog_bit))
-		env_fetch_or(u, l->backlog, l->backlog_bit);
+	if (!(env_read(u, at->backlog) & at->backlog_bit))
+		env_fetch_or(u, at->backlog, at->backlog_bit);
 }
 
 /*
@@ -428,15 +428,15 @@ USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 queue)
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 queue, u32 self)
 {
-	struct usher_queue USHER_MEM *l = &u->queues[queue];
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
 
 	if (env_queued(u, queue))
 		return false;
-	env_fetch_and(u, l->backlog, ~l->backlog_bit);
+	env_fetch_and(u, at->backlog, ~at->backlog_bit);
 	env_count(u, self, USHER_EV_BACKLOG_RETIRED);
 	if (!env_queued(u, queue))
 		return false;
-	env_fetch_or(u, l->backlog, l->backlog_bit);
+	env_fetch_or(u, at->backlog, at->backlog_bit);
 	u->cpus[self].poke = 1;
 	env_count(u, self, USHER_EV_BACKLOG_RESTORED);
 	return true;
