@@ -438,3 +438,37 @@ fn check_width(what: &'static str, of: &[u32], limit: usize) -> Result<(), Build
 fn narrow(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use usher_topo::{machine, shape, Topology};
+
+    use super::*;
+
+    fn queues(topo: &Topology, width: u32) -> Vec<usize> {
+        let mut tables = Tables::from(topo);
+        tables.cut_queues(width);
+        tables.check(&Settings::default()).expect("legal");
+        let cut = tables.queue.chunk_by(|a, b| a == b).map(<[u32]>::len);
+        cut.collect()
+    }
+
+    // Goal: an LLC has the fewest queues of at most so many CPUs, evenly and of whole cores, and one if its CPUs differ. Catches: a queue
+    // over two LLCs, a core in two queues, one small queue beside large ones, strong CPUs in other queues than the weak ones beside them.
+    #[test]
+    fn wide_llcs_have_several_queues() {
+        let of = |text: &str| {
+            let raw = shape::parse(text).expect("a legal shape");
+            Topology::build(&raw, 64).expect("legal")
+        };
+        assert_eq!(queues(&of("2n2l8c2t"), 16), [16; 4]);
+        assert_eq!(queues(&of("1n2l24c2t"), 16), [16; 6]);
+        assert_eq!(queues(&of("1n1l10c2t"), 16), [10; 2]);
+        assert_eq!(queues(&of("1n1l10c2t"), 9), [8, 8, 4]);
+        assert_eq!(queues(&of("1n1l2c4t"), 1), [4; 2]);
+        assert_eq!(queues(&of("1n1l100c2t"), 4096), [200]);
+        let hybrid = machine::load("hybrid-8p16e").expect("built in");
+        let hybrid = Topology::build(&hybrid.to_raw().expect("legal"), 64).expect("legal");
+        assert_eq!(queues(&hybrid, 16), [24]);
+    }
+}

@@ -19,28 +19,53 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 
 const SHAPE: &str = "2n2l2c2t";
 
-/// The steps of a boot: the test's name, the script, and whether it runs under the kernel's own scheduler.
-const STEPS: [(&str, &str, bool); 15] = [
-    ("every_cpu_works", EVERY_CPU_WORKS, false),
-    ("hackbench", "hackbench -g 2 -l 100", false),
+/// What a step runs under.
+#[derive(Clone, Copy)]
+enum Under {
+    Tested,
+    /// The same, if it is usher with queues of two CPUs, so that each LLC has two, as wide ones have.
+    Narrow,
+    Kernels,
+}
+
+/// The steps of a boot: the test's name, the script, and what it runs under.
+const STEPS: [(&str, &str, Under); 15] = [
+    ("every_cpu_works", EVERY_CPU_WORKS, Under::Tested),
+    ("hackbench", "hackbench -g 2 -l 100", Under::Tested),
     (
         "affinity_churn",
         "stress-ng --affinity 8 --sem 4 --pipe 4 --switch 4 --yield 4 --fork 2 --schedpolicy 2 \
          --sched-prio 0 -t 5 --metrics-brief",
-        false,
+        Under::Narrow,
     ),
-    ("hotplug_of_cpus", HOTPLUG_OF_CPUS, false),
-    ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, false),
-    ("hotplug_again_and_again", HOTPLUG_AGAIN_AND_AGAIN, false),
-    ("hotplug_with_sysfs_gone", HOTPLUG_WITH_SYSFS_GONE, false),
-    ("pinned_kernel_threads", PINNED_KERNEL_THREADS, false),
-    ("pairs_part", PAIRS_PART, false),
-    ("partners_stay", PARTNERS_STAY, false),
-    ("partners_follow", PARTNERS_FOLLOW, false),
-    ("dump", DUMP, false),
-    ("second_loader", SECOND_LOADER, false),
-    ("killed_loader", KILLED_LOADER, false),
-    ("kernel_scheduler_afterwards", "hackbench -g 2 -l 100", true),
+    ("hotplug_of_cpus", HOTPLUG_OF_CPUS, Under::Tested),
+    ("hotplug_of_a_node", HOTPLUG_OF_A_NODE, Under::Tested),
+    (
+        "hotplug_again_and_again",
+        HOTPLUG_AGAIN_AND_AGAIN,
+        Under::Tested,
+    ),
+    (
+        "hotplug_with_sysfs_gone",
+        HOTPLUG_WITH_SYSFS_GONE,
+        Under::Tested,
+    ),
+    (
+        "pinned_kernel_threads",
+        PINNED_KERNEL_THREADS,
+        Under::Tested,
+    ),
+    ("pairs_part", PAIRS_PART, Under::Tested),
+    ("partners_stay", PARTNERS_STAY, Under::Tested),
+    ("partners_follow", PARTNERS_FOLLOW, Under::Tested),
+    ("dump", DUMP, Under::Tested),
+    ("second_loader", SECOND_LOADER, Under::Tested),
+    ("killed_loader", KILLED_LOADER, Under::Tested),
+    (
+        "kernel_scheduler_afterwards",
+        "hackbench -g 2 -l 100",
+        Under::Kernels,
+    ),
 ];
 
 /// What the scripts have in common. The load is hogs, forks and tasks that wake each other, on half of the
@@ -278,19 +303,25 @@ fn boot(kernel: &str) -> Steps {
     if scheduler.is_usher() {
         scheduler.add_options(&["--timeout-ms".into(), PATIENCE_MS.into()]);
     }
+    let mut narrow = scheduler.clone();
+    if scheduler.is_usher() {
+        narrow.add_options(&["--queue-width".into(), "2".into()]);
+    }
     let kernels_own: Scheduler = KERNEL_SCHEDULER.parse().expect("known");
     let steps: Vec<(Scheduler, Vec<String>)> = STEPS
         .iter()
-        .map(|(_, script, own)| {
+        .map(|(_, script, under)| {
             let command = vec![
                 "sh".into(),
                 "-c".into(),
                 format!("{SHELL}{LOAD}{PINNED}{script}"),
             ];
-            (
-                if *own { &kernels_own } else { &scheduler }.clone(),
-                command,
-            )
+            let scheduler = match under {
+                Under::Tested => &scheduler,
+                Under::Narrow => &narrow,
+                Under::Kernels => &kernels_own,
+            };
+            (scheduler.clone(), command)
         })
         .collect();
     let say = |line: &str| eprintln!("{line}");
@@ -415,8 +446,9 @@ fn hackbench(kernel: &str) {
     }
 }
 
-/// Goal: tasks that change their own affinity and policy all the time, semaphores, pipes, forks. Catches:
-/// dispatching to a CPU that a task may no longer use, losing a task that changes class while queued.
+/// Goal: tasks that change their own affinity and policy all the time, semaphores, pipes, forks, with two queues per LLC. Catches:
+/// dispatching to a CPU that a task may no longer use, losing a task that changes class while queued, a queue that none of the LLC's
+/// other CPUs takes from.
 fn affinity_churn(kernel: &str) {
     let (step, context) = step(kernel, "affinity_churn");
     stayed(step, &context);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The queues of a wide last-level cache under usher: who waits in one is taken by the CPUs of all, and no lock is wanted by many.
+
+mod common;
+
+use common::{Step::Act, *};
+use usher_sim::costs::Costs;
+use usher_sim::params::Params;
+use usher_sim::program::{Action, TaskSpec};
+use usher_sim::workload::{build, Stop};
+use usher_sim::world::World;
+use usher_sim::Report;
+
+/// Eight CPUs share a cache and have two queues. Four tasks end after 10 ms, on the first four CPUs; twelve may run there only for as
+/// long, and wait by turns for those.
+fn half_ends(policy: &str) -> Report {
+    let computes = |ns| TaskSpec::new("computes", script(vec![Act(Action::Compute(ns))]));
+    let tasks = (0..16).map(|i| computes(if i < 4 { 10 * MS } else { 40 * MS }).start(i * US));
+    let workload = workload(World::new(), tasks.collect(), Stop::AllExit);
+    run_under(
+        policy,
+        machine("numa:1 l3:1 core:8 pu:1", free_costs()),
+        workload,
+    )
+}
+
+// Goal: no CPU idles while somebody waits in another queue of its cache, and all get as much done as with one queue. Method: 16 tasks
+// on eight CPUs, 520 ms of work in all, and how much of their time the CPUs are busy until the last has ended. Catches: a walk that leaves out the LLC's other queues, and a
+// host that keeps tasks in one queue and tells the core of another.
+#[test]
+fn nobody_idles_beside_another_queue() {
+    for width in [1, 2, 4, 8] {
+        let report = half_ends(&format!("usher:queue-width={width}"));
+        let ms = report.metrics["simulated_ns"] / MS as f64;
+        assert!(
+            (65.0..=85.0).contains(&ms),
+            "queues of {width} CPUs: {ms} ms for 520 of work on eight CPUs"
+        );
+        let elsewhere = report.counters["steal-llc"];
+        assert!(elsewhere > 0, "queues of {width} CPUs: nobody waited");
+    }
+}
+
+/// How long a crowd on two caches of 64 CPUs takes to pass its messages.
+fn crowd_ms(policy: &str) -> f64 {
+    let costs = Costs::builtin("generic").expect("a built-in table");
+    let machine = machine("numa:2 l3:1 core:32 pu:2", costs);
+    let pairs = ["groups=16", "loops=100", "mode=thread", "ipc=pipe"];
+    let params = Params::parse(pairs).expect("legal pairs");
+    let hackbench = build("hackbench", &machine, params).expect("a legal workload");
+    run_under(policy, machine, hackbench).metrics["elapsed_ns"] / MS as f64
+}
+
+// Goal: a crowd that sleeps and wakes all the time does not spend it at the lock of one queue. Method: hackbench with 640 tasks on 128 CPUs,
+// with queues of 16 CPUs each and with one per cache. Catches: queues that are cut but not used, by whoever puts in or takes out.
+#[test]
+fn a_crowd_does_not_wait_for_one_lock() {
+    let (cut, one) = (crowd_ms("usher"), crowd_ms("usher:queue-width=4096"));
+    assert!(cut * 1.3 < one, "{cut} ms, with one queue per cache {one}");
+}
