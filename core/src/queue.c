@@ -497,17 +497,16 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 	struct usher_llc USHER_MEM *llc = &u->llcs[c->llc];
 	u32 USHER_MEM *order = u->nodes[c->node].order;
 
-	while (walk->near < llc->nr_queues && env_again(u)) {
-		u32 at = c->queue + walk->near++;
-		u32 queue = at < llc->first_queue + llc->nr_queues ? at : at - llc->nr_queues;
-
-		if (env_read(u, u->queues[queue].backlog) & u->queues[queue].backlog_bit)
-			return queue;
-	}
 	while (walk->step < u->nr_nodes && env_again(u)) {
 		struct usher_node USHER_MEM *node = &u->nodes[order[walk->step]];
 
-		if (walk->bits) {
+		if (walk->near < llc->nr_queues) {
+			u32 queue = llc->first_queue + (c->queue - llc->first_queue + walk->near) % llc->nr_queues;
+
+			walk->near = env_next(u, walk->near);
+			if (env_read(u, u->queues[queue].backlog) & u->queues[queue].backlog_bit)
+				return queue;
+		} else if (walk->bits) {
 			u32 queue = node->first_queue + (walk->word - 1) * 64 + env_lowest(walk->bits);
 
 			walk->bits &= walk->bits - 1;
@@ -515,9 +514,9 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 				return queue;
 		} else if (walk->word * 64 < node->nr_queues) {
 			walk->bits = env_read(u, &node->backlog[walk->word]);
-			walk->word++;
+			walk->word = env_next(u, walk->word);
 		} else {
-			walk->step++;
+			walk->step = env_next(u, walk->step);
 			walk->word = 0;
 		}
 	}

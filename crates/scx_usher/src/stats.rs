@@ -72,8 +72,8 @@ pub struct Metrics {
     /// Tasks from other nodes.
     #[stat(desc = "tasks taken from queues of other nodes")]
     pub taken_remote: u64,
-    /// Tasks put into queues of LLCs.
-    #[stat(desc = "tasks put into the queue of a last-level cache")]
+    /// Tasks put into queues of several CPUs.
+    #[stat(desc = "tasks put into a queue of several CPUs")]
     pub queued: u64,
     /// Tasks put into queues of CPUs.
     #[stat(desc = "tasks put into a CPU's own queue, being allowed nowhere else")]

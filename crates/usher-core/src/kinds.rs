@@ -178,9 +178,9 @@ named! {
         Misfit = "misfit",
         /// A running task that shares its core: a whole one that idles.
         Crowded = "crowded",
-        /// Nobody is idle: the task waits in the queue of prev's LLC.
+        /// Nobody is idle: the task waits in prev's queue.
         Queued = "queued",
-        /// Nobody is idle: the task waits in the waker's LLC (sync), or, prev not being allowed, where it is.
+        /// Nobody is idle: the task waits in the waker's queue (sync), a shorter one, or, prev not being allowed, where it is.
         QueuedElsewhere = "queued-elsewhere",
         /// No CPU of the machine is allowed.
         Nowhere = "nowhere",
@@ -219,7 +219,7 @@ named! {
         SearchNode = "search-node",
         /// ... and on to other nodes.
         SearchRemote = "search-remote",
-        /// Tasks taken from the queue of the CPU's own LLC, ...
+        /// Tasks taken from a queue of the CPU's own LLC, ...
         StealLlc = "steal-llc",
         /// ... from another LLC of the node, ...
         StealNode = "steal-node",

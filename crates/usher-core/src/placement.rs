@@ -548,7 +548,7 @@ impl Core {
     }
 
     /// Whether `cid` takes the task of this weight that was handed to it, at `v`, before the one at `first`, the first in
-    /// the queue of its LLC, which is promised to another CPU or not.
+    /// its queue, which is promised to another CPU or not.
     pub fn take_handed(
         &mut self,
         cid: Cid,

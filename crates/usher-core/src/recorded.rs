@@ -445,9 +445,9 @@ pub enum Word {
     Idle(u32),
     /// Which shards of this node somebody may idle in.
     Summary(u32),
-    /// In which LLCs of this node somebody may wait.
+    /// In which queues of this node somebody may wait.
     Backlog(u32),
-    /// The clock of this LLC's queue.
+    /// The clock of this queue.
     Clock(u32),
     /// How many hinted tasks live in this LLC.
     Settled(u32),
@@ -462,7 +462,7 @@ impl fmt::Display for Word {
         match self {
             Self::Idle(shard) => write!(f, "idle CPUs of shard {shard}"),
             Self::Summary(node) => write!(f, "shards of node {node} with idle CPUs"),
-            Self::Backlog(node) => write!(f, "LLCs of node {node} where tasks wait"),
+            Self::Backlog(node) => write!(f, "queues of node {node} where tasks wait"),
             Self::Clock(queue) => write!(f, "clock of queue {queue}"),
             Self::Settled(llc) => write!(f, "hinted tasks of LLC {llc}"),
             Self::Cpu(cid) => write!(f, "block of cid {cid}"),

@@ -139,7 +139,7 @@ impl Request<'_> {
 /// Where a task goes, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The CPU; of a task that waits, one whose LLC's queue it waits in (or, pinned, whose own queue).
+    /// The CPU; of a task that waits, one whose queue it waits in (pinned, its own).
     pub cid: Cid,
     /// Why.
     pub reason: Reason,
@@ -208,7 +208,7 @@ impl Query<'_> {
     }
 }
 
-/// A virtual time. It names the LLC in whose clock it counts; compare only times of the same LLC.
+/// A virtual time. It names the queue in whose clock it counts; compare only times of the same queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Vtime(pub u64);
 

@@ -160,7 +160,7 @@ fn recorded_decisions_are_told_and_made_again() {
     }
     let (_, said, _) = of_file(&lines.join("\n"), "--comm waits --steps");
     assert!(said.contains("line 3, 0.250 ms: waits 101"), "{said}");
-    assert!(said.contains("queue of LLC 0: 3 wait"), "{said}");
+    assert!(said.contains("queue 0: 3 wait"), "{said}");
     assert!(said.contains("1 decision of those asked for"), "{said}");
     let (_, said, _) = of_file(&lines.join("\n"), "--pid 100 --steps");
     assert!(said.contains("were 5, takes 5"), "{said}");

@@ -324,7 +324,7 @@ fn tell(machine: &Machine, seen: &[Seen]) -> Vec<String> {
                 given = bits;
                 continue;
             }
-            (Saw::Queued, _) => format!("queue of LLC {place}: {} wait", bits.0),
+            (Saw::Queued, _) => format!("queue {place}: {} wait", bits.0),
             (Saw::Read, Word::Idle(_)) => format!("{word}: {}", cpus(place, bits.0)),
             // Who places takes one bit out.
             (Saw::Old, Word::Idle(_)) if bits.0 & !given.0 != 0 => {
