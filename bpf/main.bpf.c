@@ -836,7 +836,7 @@ void BPF_STRUCT_OPS(usher_dump_cpu, struct scx_dump_ctx *dump, s32 cpu, bool idl
 	in_map = usher_cid_idle(u, cid);
 	if (idle && in_map && !me->pinned && !me->leaving)
 		return;
-	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d queue=%d/%d",
+	scx_bpf_dump("usher: idle=%d in_idle_map=%d leaving=%d own_queue=%d/%d queue=%d queued=%d",
 		     u->cpus[cid].idle, in_map, me->leaving, me->pinned,
 		     scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + cpu), c->queue, scx_bpf_dsq_nr_queued(c->queue));
 }

@@ -592,7 +592,7 @@ fn dump(kernel: &str) {
     // A kernel thread may just run there, and then both wait.
     assert!(
         ["1/1", "1/2"].iter().any(|own| hogs
-            == format!("usher: idle=0 in_idle_map=0 leaving=0 own_queue={own} llc=1 llc_queue=0")),
+            == format!("usher: idle=0 in_idle_map=0 leaving=0 own_queue={own} queue=1 queued=0")),
         "{hogs}"
     );
     let told = (0..16).filter(|&cpu| of_cpu(cpu).is_some()).count();
