@@ -100,7 +100,7 @@ fn wrong_use_is_explained() {
 /// A recording as scx_usher writes it, of a machine without anybody idle but CPU 5: its lines.
 fn recording() -> Vec<String> {
     use usher_core::recorded::{Footer, Header, SCHEMA};
-    use usher_core::{Core, Request, Settings, Tables};
+    use usher_core::{Core, Queue, Request, Settings, Tables};
     use usher_topo::{shape, Cid, Topology};
 
     let topo = Topology::build(&shape::parse("2n1l4c1t").unwrap(), 64).unwrap();
@@ -113,7 +113,7 @@ fn recording() -> Vec<String> {
     };
     let mut core = Core::of(&topo).unwrap();
     core.idle_enter(Cid(5));
-    core.set_queued(usher_topo::Llc(0), 3);
+    core.set_queued(Queue(0), 3);
     let mut lines = vec![serde_json::to_string(&header).unwrap()];
     for (nr, comm) in ["finds", "waits"].into_iter().enumerate() {
         let (_, recorded) = core.place_recorded(&Request::wake(Cid(1), Cid(2)));
