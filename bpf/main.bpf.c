@@ -304,6 +304,8 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 		return;
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
+	if (known && !q.allowed && !(enq_flags & SCX_ENQ_WAKEUP))
+		queue = usher_queue_again(u, self, cid);
 	due = usher_vtime_enter(u, due_of(u, p), queue);
 	handed = hand(u, p, queue, self, enq_flags);
 	early = joins_early(u, due, queue, handed, enq_flags);

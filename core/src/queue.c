@@ -555,6 +555,24 @@ USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 	return theirs * own->power * 4 > ours * other->power * times ? (s32)queue : USHER_NONE_IDLE;
 }
 
+/*
+ * In which queue a task waits that may run anywhere, and does not come to cid because it woke: one that was put back, say. By turns, by self's
+ * count, that is each of the LLC's, but none that is longer than cid's own would be. Queues are kept about as long as each other whatever waits
+ * there: else who came to one among heavy tasks would stay there, and get less than its like in the next.
+ */
+USHER_FN u32 usher_queue_again(struct usher USHER_MEM *u, u32 self, u32 cid)
+{
+	struct usher_cid USHER_MEM *c = &u->cids[cid];
+	struct usher_llc USHER_MEM *llc = &u->llcs[c->llc];
+	u32 own = c->queue, other;
+
+	if (llc->nr_queues == 1)
+		return own;
+	other = llc->first_queue + u->cpus[self].shorter_turn++ % llc->nr_queues;
+	/* With the task itself, whose CPU has taken another one. */
+	return env_queued(u, other) * u->queues[own].power > (env_queued(u, own) + 1) * u->queues[other].power ? own : other;
+}
+
 /* A task of queue was taken by cid. */
 USHER_FN void usher_queue_taken(struct usher USHER_MEM *u, u32 cid, u32 queue)
 {

@@ -295,7 +295,7 @@ struct usher_cpu {
 	u32 balance_turn; /* counts the looks of usher_balance() */
 	const struct usher_set USHER_MEM *look_allowed; /* ... by which CPUs it may be taken; NULL: by any */
 	u32 level; /* 1 + that in the CPU priority map, 0: none; written by whoever calls usher_cpupri_set() */
-	u32 shorter_turn; /* counts the looks of usher_queue_shorter() */
+	u32 shorter_turn; /* counts the looks of usher_queue_shorter() and usher_queue_again() */
 	u32 taken; /* the task that this CPU was preempted for has come */
 	u32 asked; /* tasks that the one that runs here woke since it began, saying that it was about to sleep, */
 	u64 asked_ns; /* ... when it did so last, */

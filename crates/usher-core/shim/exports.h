@@ -59,6 +59,11 @@ bool USHER_EXPORT(queue_retire)(struct usher *u, u32 queue, u32 self)
 	return usher_queue_retire(u, queue, self);
 }
 
+u32 USHER_EXPORT(queue_again)(struct usher *u, u32 self, u32 cid)
+{
+	return usher_queue_again(u, self, cid);
+}
+
 void USHER_EXPORT(queue_taken)(struct usher *u, u32 cid, u32 queue)
 {
 	usher_queue_taken(u, cid, queue);

@@ -340,6 +340,13 @@ impl Core {
         unsafe { (self.api.queue_retire)(self.u, queue, by) }
     }
 
+    /// In which queue a task waits that may run anywhere, and comes to `cid` by what `by` does, but not because it woke.
+    pub fn queue_again(&mut self, by: Cid, cid: Cid) -> Queue {
+        let (by, cid) = (self.cid(by), self.cid(cid));
+        // SAFETY: as in idle_enter().
+        Queue(unsafe { (self.api.queue_again)(self.u, by, cid) })
+    }
+
     /// `by` took a task out of `queue`.
     pub fn queue_taken(&mut self, by: Cid, queue: Queue) {
         let (by, queue) = (self.cid(by), self.queue(queue));

@@ -6,7 +6,7 @@ mod common;
 use common::{Step::Act, *};
 use usher_sim::costs::Costs;
 use usher_sim::params::Params;
-use usher_sim::program::{Action, TaskSpec};
+use usher_sim::program::{Action, Class, TaskSpec};
 use usher_sim::workload::{build, Stop};
 use usher_sim::world::World;
 use usher_sim::Report;
@@ -57,4 +57,20 @@ fn crowd_ms(policy: &str) -> f64 {
 fn a_crowd_does_not_wait_for_one_lock() {
     let (cut, one) = (crowd_ms("usher"), crowd_ms("usher:queue-width=4096"));
     assert!(cut * 1.3 < one, "{cut} ms, with one queue per cache {one}");
+}
+
+// Goal: tasks that never sleep get what they weigh, whichever queue of their cache they came to. Method: 14 of nice 0 and 14 of nice 10 on 16
+// CPUs with two queues, which count tasks and not weights; how alike those of a kind are served. Catches: tasks that stay in the queue they came to.
+#[test]
+fn queues_of_a_cache_share_by_weight() {
+    let machine = machine("numa:1 l3:1 core:16 pu:1", free_costs());
+    let tasks = (0..28).map(|i| {
+        let nice = if i < 14 { 0 } else { 10 };
+        let task = hog().class(Class::Normal { nice }).group(nice as u32);
+        task.start(i * US)
+    });
+    let workload = workload(World::new(), tasks.collect(), Stop::At(3000 * MS));
+    let report = run_under("usher:queue-width=8", machine, workload);
+    let alike = report.metrics["fairness"];
+    assert!(alike > 0.995, "{alike}");
 }

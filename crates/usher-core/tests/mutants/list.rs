@@ -923,8 +923,8 @@ pub const RULES: &[Mutant] = &[
         name: "queue-same-again",
         breaks: "other queues are looked at by turns",
         file: "place.c",
-        was: "u->cpus[self].shorter_turn++",
-        is: "u->cpus[self].shorter_turn",
+        was: "u->cpus[self].shorter_turn++ % (u->nr_queues - 1)",
+        is: "u->cpus[self].shorter_turn % (u->nr_queues - 1)",
     },
     Mutant {
         name: "queue-far-as-near",
@@ -1338,5 +1338,19 @@ pub const RULES: &[Mutant] = &[
         file: "place.c",
         was: "return w * 64 + env_lowest(bits) < end ? (s32)(w * 64 + env_lowest(bits)) : USHER_NONE_IDLE;",
         is: "return w * 64 + env_lowest(bits);",
+    },
+    Mutant {
+        name: "again-stays",
+        breaks: "who is put back comes to all queues of its LLC in turn",
+        file: "queue.c",
+        was: "u->cpus[self].shorter_turn++ % llc->nr_queues;",
+        is: "u->cpus[self].shorter_turn % llc->nr_queues;",
+    },
+    Mutant {
+        name: "again-longer",
+        breaks: "who is put back waits in no longer queue",
+        file: "queue.c",
+        was: "(env_queued(u, own) + 1) * u->queues[other].power ? own : other;",
+        is: "(env_queued(u, own) + 99) * u->queues[other].power ? own : other;",
     },
 ];

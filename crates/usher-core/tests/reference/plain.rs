@@ -80,7 +80,7 @@ pub struct Plain<'a> {
     /// CPUs whose next turn is the LLC's.
     turned: BTreeSet<u32>,
     pub queued: Vec<u64>,
-    /// Per CPU: how often it looked for a shorter queue.
+    /// Per CPU: how often it looked for another queue.
     turns: Vec<u32>,
     /// When who runs there began; not of all CPUs.
     pub turns_ns: BTreeMap<u32, u64>,
@@ -626,6 +626,25 @@ impl Plain<'_> {
             Reason::QueuedElsewhere
         };
         Answer::waits(reason, from)
+    }
+
+    /// Where a task waits that comes to a CPU but did not wake.
+    pub fn queue_again(&mut self, by: u32, cid: u32) -> u32 {
+        let tables = &self.machine.tables;
+        let (own, llc) = (tables.queue[cid as usize], tables.llc[cid as usize]);
+        let cids = self.machine.llcs[llc as usize].clone();
+        let mut queues: Vec<u32> = cids.map(|c| tables.queue[c as usize]).collect();
+        queues.dedup();
+        if queues.len() == 1 {
+            return own;
+        }
+        let other = queues[self.turns[by as usize] as usize % queues.len()];
+        self.turns[by as usize] += 1;
+        let [theirs, ours] = [other, own].map(|queue| self.queued[queue as usize]);
+        match theirs * self.power(own) > (ours + 1) * self.power(other) {
+            true => own,
+            false => other,
+        }
     }
 
     /// Whether the other's queue is more than so many quarters of that of `queue`, for what their CPUs do.

@@ -353,7 +353,7 @@ impl Usher {
     fn queue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, wakes: Option<Decided>) {
         host.charge(CALLBACK_NS);
         let (cid, from) = (self.cid(cpu), self.cid(host.this_cpu()));
-        let queue = self.at[cpu.index()].queue;
+        let mut queue = self.at[cpu.index()].queue;
         let pinned = host.task(task).nr_allowed() == 1;
         if pinned && self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
             self.put_local(host, task, cpu);
@@ -364,6 +364,10 @@ impl Usher {
                 self.preempt(host, task, victim);
                 return;
             }
+        }
+        self.allowed(host, task);
+        if wakes.is_none() && self.tasks[task.index()].allowed.is_none() {
+            queue = self.call(host, 0, |core| core.queue_again(from, cid));
         }
         let vtime = self.tasks[task.index()].vtime;
         let slept = wakes.is_some();
@@ -413,7 +417,6 @@ impl Usher {
         let shared = &mut self.queues[queue.index()];
         insert(host, &mut shared.tasks, shared.line, key, task);
         self.tell_length(queue);
-        self.allowed(host, task);
         let allowed = self.tasks[task.index()].allowed.take();
         let query = Query {
             allowed: allowed.as_ref().map(|(_, set)| &**set),
