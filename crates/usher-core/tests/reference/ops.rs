@@ -89,7 +89,7 @@ pub enum Op {
     Retire(u32, u32),
     Walk(u32),
     /// By whom, and to which CPU a task comes that did not wake.
-    Again(u32, u32),
+    PutBack(u32, u32),
     Turn(u32, u64, u64),
     CpuNode(u32),
     Pick {
@@ -236,7 +236,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             v: (1 << 40) + u64::from(random.below(6_000_000)),
             demand: draw_demand(random),
         },
-        29 => Op::Again(cid, random.below(machine.nr_cids())),
+        29 => Op::PutBack(cid, random.below(machine.nr_cids())),
         _ => Op::Settle(
             random.one_in(2).then(|| random.below(nr_llcs)),
             (!random.one_in(4)).then_some(llc),
@@ -544,7 +544,7 @@ impl<'a> Pair<'a> {
                 self.core.queue_retire(Queue(queue), Cid(by)),
                 self.plain.queue_retire(queue),
             ),
-            Op::Again(by, cid) => same(
+            Op::PutBack(by, cid) => same(
                 "queue_again",
                 self.core.queue_again(Cid(by), Cid(cid)).0,
                 self.plain.queue_again(by, cid),
