@@ -469,6 +469,6 @@ mod tests {
         assert_eq!(queues(&of("1n1l100c2t"), 4096), [200]);
         let hybrid = machine::load("hybrid-8p16e").expect("built in");
         let hybrid = Topology::build(&hybrid.to_raw().expect("legal"), 64).expect("legal");
-        assert_eq!(queues(&hybrid, 16), [24]);
+        assert_eq!(queues(&hybrid, 16), [32]);
     }
 }
