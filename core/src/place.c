@@ -15,7 +15,7 @@
  *  7. Any idle CPU in the LLC.
  *  8. Any idle CPU in the node.
  *  9. The same in the other nodes, nearest first.
- * 10. Nobody is idle: prev's queue, or that of a CPU where the task may run. For a sync wakeup from another LLC the
+ * 10. Nobody is idle: prev's queue, or that of a CPU where the task may run. For a sync wakeup the
  *     waker's, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
  *     come together. Instead of a long queue a much shorter one, or for a newborn one that is somewhat shorter, whatever was
  *     hinted.
@@ -319,10 +319,10 @@ USHER_COLD u32 usher_queue_shorter(struct usher USHER_MEM *u, u32 self, u32 from
 USHER_INLINE struct usher_decision usher_place_queue(struct usher USHER_MEM *u, const struct usher_request *r,
 						     u32 from)
 {
-	struct usher_cid USHER_MEM *prev = &u->cids[from], *waker = &u->cids[r->waker];
+	u32 prev = u->cids[from].queue, waker = u->cids[r->waker].queue;
 
-	if (r->wake == USHER_WAKE_SYNC && waker->llc != prev->llc && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
-	    !usher_queue_longer(u, waker->queue, prev->queue))
+	if (r->wake == USHER_WAKE_SYNC && waker != prev && (!r->allowed || usher_set_has(r->allowed, r->waker)) &&
+	    !usher_queue_longer(u, waker, prev))
 		from = r->waker;
 	from = usher_queue_shorter(u, r->waker, from, r->allowed, r->wake == USHER_WAKE_FORK);
 	return usher_decide(from, from == r->prev ? USHER_QUEUED : USHER_QUEUED_ELSEWHERE, false);

@@ -131,7 +131,7 @@ enum usher_reason {
 	USHER_MISFIT,		/* a running task that its CPU is too weak for: an idle CPU that is stronger */
 	USHER_CROWDED,		/* a running task that shares its core: a whole one that idles */
 	USHER_QUEUED,		/* nobody idle: wait in prev's queue */
-	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's queue (sync, of another LLC), a shorter one, or where allowed */
+	USHER_QUEUED_ELSEWHERE, /* nobody idle: wait in the waker's queue (sync), a shorter one, or where allowed */
 	USHER_NOWHERE,		/* no CPU of the machine is allowed */
 	USHER_PARTNER,		/* the waker's, which gives way now or later: see pair.c */
 	USHER_NR_REASONS,

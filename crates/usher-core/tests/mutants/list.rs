@@ -902,7 +902,7 @@ pub const RULES: &[Mutant] = &[
         name: "queue-anyhow",
         breaks: "who comes to its waker does not join a longer queue",
         file: "place.c",
-        was: "\t    !usher_queue_longer(u, waker->queue, prev->queue))",
+        was: "\t    !usher_queue_longer(u, waker, prev))",
         is: "\t    true)",
     },
     Mutant {

@@ -617,8 +617,7 @@ impl Plain<'_> {
             .as_ref()
             .is_none_or(|set| set.contains(&waker));
         let no_more_wait = !self.quarters_shorter(queue(from), queue(waker), 4);
-        let llc = |cid: u32| self.machine.tables.llc[cid as usize];
-        let comes = wake == Wake::Sync && waker_may && llc(waker) != llc(from) && no_more_wait;
+        let comes = wake == Wake::Sync && waker_may && queue(waker) != queue(from) && no_more_wait;
         let from = if comes { waker } else { from };
         let from = self.shorter(wake == Wake::Fork, waker, from, wanted);
         let reason = if from == prev {
