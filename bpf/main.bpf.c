@@ -305,7 +305,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	}
 	count(self, known ? USHER_HOST_SHARED : USHER_HOST_NO_SET);
 	if (known && !q.allowed && !(enq_flags & SCX_ENQ_WAKEUP))
-		queue = usher_queue_again(u, self, cid);
+		queue = usher_queue_again(u, self, cid, scx_bpf_now());
 	due = usher_vtime_enter(u, due_of(u, p), queue);
 	handed = hand(u, p, queue, self, enq_flags);
 	early = joins_early(u, due, queue, handed, enq_flags);

@@ -556,17 +556,17 @@ USHER_FN s32 usher_balance(struct usher USHER_MEM *u, u32 self)
 }
 
 /*
- * In which queue a task waits that may run anywhere, and does not come to cid because it woke: one that was put back, say. By turns, by self's
- * count, that is each of the LLC's, but none that is longer than cid's own would be. Queues are kept about as long as each other whatever waits
- * there: else who came to one among heavy tasks would stay there, and get less than its like in the next.
+ * In which queue a task waits that may run anywhere, and is put back where its turn on cid ends. If that has lasted a slice it is, by turns
+ * by self's count, each of the LLC's, but none that is longer than cid's own would be. Queues are kept about as long as each other whatever
+ * waits there: else who came to one among heavy tasks would stay there, and get less than its like in the next.
  */
-USHER_FN u32 usher_queue_again(struct usher USHER_MEM *u, u32 self, u32 cid)
+USHER_FN u32 usher_queue_again(struct usher USHER_MEM *u, u32 self, u32 cid, u64 now_ns)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
 	struct usher_llc USHER_MEM *llc = &u->llcs[c->llc];
 	u32 own = c->queue, other;
 
-	if (llc->nr_queues == 1)
+	if (llc->nr_queues == 1 || (s64)(now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) < (s64)u->slice_ns)
 		return own;
 	other = llc->first_queue + u->cpus[self].shorter_turn++ % llc->nr_queues;
 	/* With the task itself, whose CPU has taken another one. */

@@ -487,7 +487,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_note(s, usher_rescue(u, cid));
 		usher_stream_note(s, usher_vtime_due(u, s->vtime, u->queues[queue].clock->now, queue, weight, ran_ns & 1));
 		usher_stream_note(s, usher_balance(u, cid));
-		usher_stream_note(s, usher_queue_again(u, cid, cid));
+		usher_stream_note(s, usher_queue_again(u, cid, cid, s->now_ns));
 		return 1;
 	}
 	usher_stream_note(s, usher_idle_enter(u, cid));

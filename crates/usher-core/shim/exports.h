@@ -59,9 +59,9 @@ bool USHER_EXPORT(queue_retire)(struct usher *u, u32 queue, u32 self)
 	return usher_queue_retire(u, queue, self);
 }
 
-u32 USHER_EXPORT(queue_again)(struct usher *u, u32 self, u32 cid)
+u32 USHER_EXPORT(queue_again)(struct usher *u, u32 self, u32 cid, u64 now_ns)
 {
-	return usher_queue_again(u, self, cid);
+	return usher_queue_again(u, self, cid, now_ns);
 }
 
 void USHER_EXPORT(queue_taken)(struct usher *u, u32 cid, u32 queue)

@@ -227,7 +227,7 @@ environments! {
     queue_fill = usher_native_queue_fill | usher_traced_queue_fill: (*mut Usher, u32);
     queue_retire = usher_native_queue_retire | usher_traced_queue_retire:
         (*mut Usher, u32, u32) -> bool;
-    queue_again = usher_native_queue_again | usher_traced_queue_again: (*mut Usher, u32, u32) -> u32;
+    queue_again = usher_native_queue_again | usher_traced_queue_again: (*mut Usher, u32, u32, u64) -> u32;
     queue_taken = usher_native_queue_taken | usher_traced_queue_taken: (*mut Usher, u32, u32);
     walk_next = usher_native_walk_next | usher_traced_walk_next: (*mut Usher, *mut Walk) -> i32;
     work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach: (*mut Usher) -> bool;

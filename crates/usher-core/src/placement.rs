@@ -340,11 +340,11 @@ impl Core {
         unsafe { (self.api.queue_retire)(self.u, queue, by) }
     }
 
-    /// In which queue a task waits that may run anywhere, and comes to `cid` by what `by` does, but not because it woke.
-    pub fn queue_again(&mut self, by: Cid, cid: Cid) -> Queue {
+    /// In which queue a task waits that may run anywhere, and is put back by `by` where its turn on `cid` ends.
+    pub fn queue_again(&mut self, by: Cid, cid: Cid, now_ns: u64) -> Queue {
         let (by, cid) = (self.cid(by), self.cid(cid));
         // SAFETY: as in idle_enter().
-        Queue(unsafe { (self.api.queue_again)(self.u, by, cid) })
+        Queue(unsafe { (self.api.queue_again)(self.u, by, cid, now_ns) })
     }
 
     /// `by` took a task out of `queue`.

@@ -1353,4 +1353,11 @@ pub const RULES: &[Mutant] = &[
         was: "(env_queued(u, own) + 1) * u->queues[other].power ? own : other;",
         is: "(env_queued(u, own) + 99) * u->queues[other].power ? own : other;",
     },
+    Mutant {
+        name: "again-cut",
+        breaks: "whose turn was cut stays in its queue",
+        file: "queue.c",
+        was: "u->cpus[cid].turn.at_ns)) < (s64)u->slice_ns)\n\t\treturn own;",
+        is: "u->cpus[cid].turn.at_ns)) < 0)\n\t\treturn own;",
+    },
 ];

@@ -88,8 +88,8 @@ pub enum Op {
     Fill(u32),
     Retire(u32, u32),
     Walk(u32),
-    /// By whom, and to which CPU a task comes that did not wake.
-    PutBack(u32, u32),
+    /// By whom, on which CPU, and how many quarters of a slice its turn lasted.
+    PutBack(u32, u32, u64),
     Turn(u32, u64, u64),
     CpuNode(u32),
     Pick {
@@ -236,7 +236,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             v: (1 << 40) + u64::from(random.below(6_000_000)),
             demand: draw_demand(random),
         },
-        29 => Op::PutBack(cid, random.below(machine.nr_cids())),
+        29 => Op::PutBack(cid, random.below(machine.nr_cids()), random.below(9).into()),
         _ => Op::Settle(
             random.one_in(2).then(|| random.below(nr_llcs)),
             (!random.one_in(4)).then_some(llc),
@@ -544,11 +544,17 @@ impl<'a> Pair<'a> {
                 self.core.queue_retire(Queue(queue), Cid(by)),
                 self.plain.queue_retire(queue),
             ),
-            Op::PutBack(by, cid) => same(
-                "queue_again",
-                self.core.queue_again(Cid(by), Cid(cid)).0,
-                self.plain.queue_again(by, cid),
-            ),
+            Op::PutBack(by, cid, quarters) => {
+                let (at_ns, slice_ns) = (1 << 40, self.machine.settings.slice_ns);
+                self.core.turn_begin(Cid(cid), Vtime(0), at_ns, 100);
+                self.plain.turns_ns.insert(cid, at_ns);
+                let now_ns = at_ns + quarters * slice_ns / 4;
+                same(
+                    "queue_again",
+                    self.core.queue_again(Cid(by), Cid(cid), now_ns).0,
+                    self.plain.queue_again(by, cid, quarters >= 4),
+                )
+            }
             Op::Walk(cid) => {
                 let mut walk = self.core.walk(Cid(cid));
                 let next = || self.core.walk_next(&mut walk).map(|queue| queue.0);

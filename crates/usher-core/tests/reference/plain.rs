@@ -628,14 +628,14 @@ impl Plain<'_> {
         Answer::waits(reason, from)
     }
 
-    /// Where a task waits that comes to a CPU but did not wake.
-    pub fn queue_again(&mut self, by: u32, cid: u32) -> u32 {
+    /// Where a task waits that is put back, after a whole slice or not.
+    pub fn queue_again(&mut self, by: u32, cid: u32, whole: bool) -> u32 {
         let tables = &self.machine.tables;
         let (own, llc) = (tables.queue[cid as usize], tables.llc[cid as usize]);
         let cids = self.machine.llcs[llc as usize].clone();
         let mut queues: Vec<u32> = cids.map(|c| tables.queue[c as usize]).collect();
         queues.dedup();
-        if queues.len() == 1 {
+        if queues.len() == 1 || !whole {
             return own;
         }
         let other = queues[self.turns[by as usize] as usize % queues.len()];

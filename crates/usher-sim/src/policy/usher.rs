@@ -367,7 +367,8 @@ impl Usher {
         }
         self.allowed(host, task);
         if wakes.is_none() && self.tasks[task.index()].allowed.is_none() {
-            queue = self.call(host, 0, |core| core.queue_again(from, cid));
+            let now = host.now();
+            queue = self.call(host, 0, |core| core.queue_again(from, cid, now));
         }
         let vtime = self.tasks[task.index()].vtime;
         let slept = wakes.is_some();
