@@ -20,18 +20,13 @@
 #include "../include/usher/usher.h"
 #include "idle.c"
 #include "place.c"
+#include "queue.c"
 
 /* Tasks move to another node if at least this part of its cores idles. */
 #define USHER_QUIET_PART 4
 
 /* ... and if their turn has lasted so many slices. */
 #define USHER_FAR_SLICES 8
-
-/* Whether the turn on cid has lasted so many slices. */
-USHER_FN bool usher_turn_lasted(struct usher USHER_MEM *u, u32 cid, u64 now_ns, u64 slices)
-{
-	return (s64)(now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) >= (s64)(slices * u->slice_ns);
-}
 
 /* usher_crowded() where cores have several threads. */
 USHER_UNIT_COLD u32 usher_crowded_core(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 cid, u64 now_ns)

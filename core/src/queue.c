@@ -295,6 +295,12 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 	u->cpus[cid].asked = 0;
 }
 
+/* Whether the turn on cid has lasted so many slices. */
+USHER_FN bool usher_turn_lasted(struct usher USHER_MEM *u, u32 cid, u64 now_ns, u64 slices)
+{
+	return (s64)(now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) >= (s64)(slices * u->slice_ns);
+}
+
 /* By how much the turn on cid, of a task of this weight, which has lasted for so long, is ahead of who waits at v. */
 USHER_INLINE s64 usher_turn_ahead(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
 {
@@ -566,7 +572,7 @@ USHER_FN u32 usher_queue_again(struct usher USHER_MEM *u, u32 self, u32 cid, u64
 	struct usher_llc USHER_MEM *llc = &u->llcs[c->llc];
 	u32 own = c->queue, other;
 
-	if (llc->nr_queues == 1 || (s64)(now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) < (s64)u->slice_ns)
+	if (llc->nr_queues == 1 || !usher_turn_lasted(u, cid, now_ns, 1))
 		return own;
 	other = llc->first_queue + u->cpus[self].shorter_turn++ % llc->nr_queues;
 	/* With the task itself, whose CPU has taken another one. */

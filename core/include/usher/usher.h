@@ -435,7 +435,7 @@ struct usher_spec {
 	const u32 *core;     /* per cid, ascending */
 	const u32 *shard;    /* per cid, ascending */
 	const u32 *llc;	     /* per cid, ascending */
-	const u32 *queue;    /* per cid, ascending; each of CPUs of one LLC, and with whole cores */
+	const u32 *queue;    /* per cid, ascending; one serves whole cores of one LLC */
 	const u32 *node;     /* per cid, ascending; nodes without a cid may stand between */
 	const u32 *capacity; /* per cid */
 	const u32 *tier;     /* per cid, 0 is the strongest */

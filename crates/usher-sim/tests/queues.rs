@@ -11,9 +11,8 @@ use usher_sim::workload::{build, Stop};
 use usher_sim::world::World;
 use usher_sim::Report;
 
-/// Eight CPUs share a cache and have two queues. Four tasks end after 10 ms, on the first four CPUs; twelve may run there only for as
-/// long, and wait by turns for those.
-fn half_ends(policy: &str) -> Report {
+/// Sixteen tasks on eight CPUs that share a cache: four compute for 10 ms, the others for 40.
+fn two_for_each_cpu(policy: &str) -> Report {
     let computes = |ns| TaskSpec::new("computes", script(vec![Act(Action::Compute(ns))]));
     let tasks = (0..16).map(|i| computes(if i < 4 { 10 * MS } else { 40 * MS }).start(i * US));
     let workload = workload(World::new(), tasks.collect(), Stop::AllExit);
@@ -24,13 +23,13 @@ fn half_ends(policy: &str) -> Report {
     )
 }
 
-// Goal: no CPU idles while somebody waits in another queue of its cache, and all get as much done as with one queue. Method: 16 tasks
-// on eight CPUs, 520 ms of work in all, and how much of their time the CPUs are busy until the last has ended. Catches: a walk that leaves out the LLC's other queues, and a
-// host that keeps tasks in one queue and tells the core of another.
+// Goal: no CPU idles while somebody waits in another queue of its cache, and all get as much done as with one queue. Method: 520 ms of work
+// for eight CPUs, and when the last task ends. Catches: a walk that leaves out the LLC's other queues, a host that keeps tasks in one queue and
+// tells the core of another.
 #[test]
 fn nobody_idles_beside_another_queue() {
     for width in [1, 2, 4, 8] {
-        let report = half_ends(&format!("usher:queue-width={width}"));
+        let report = two_for_each_cpu(&format!("usher:queue-width={width}"));
         let ms = report.metrics["simulated_ns"] / MS as f64;
         assert!(
             (65.0..=85.0).contains(&ms),

@@ -1357,7 +1357,7 @@ pub const RULES: &[Mutant] = &[
         name: "again-cut",
         breaks: "whose turn was cut stays in its queue",
         file: "queue.c",
-        was: "u->cpus[cid].turn.at_ns)) < (s64)u->slice_ns)\n\t\treturn own;",
-        is: "u->cpus[cid].turn.at_ns)) < 0)\n\t\treturn own;",
+        was: "llc->nr_queues == 1 || !usher_turn_lasted(u, cid, now_ns, 1)",
+        is: "llc->nr_queues == 1",
     },
 ];

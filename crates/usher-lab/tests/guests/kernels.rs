@@ -20,7 +20,6 @@ use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 const SHAPE: &str = "2n2l2c2t";
 
 /// What a step runs under.
-#[derive(Clone, Copy)]
 enum Under {
     Tested,
     /// The same, if it is usher with queues of two CPUs, so that each LLC has two, as wide ones have.

@@ -213,7 +213,6 @@ pub struct Usher {
     at: Vec<At>, // by cpu
     queues: Vec<Shared>,
     cpus: Vec<Cpu>, // by cid
-    llcs: Vec<Llc>, // by cid
     tasks: Vec<Known>,
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.
@@ -281,7 +280,6 @@ impl Usher {
             at: Vec::new(),
             queues: Vec::new(),
             cpus: Vec::new(),
-            llcs: Vec::new(),
             tasks: Vec::new(),
             holds: Vec::new(),
             pairs: Vec::new(),
@@ -517,10 +515,6 @@ impl Usher {
         self.call(host, 0, taken).then_some((vtime, seq))
     }
 
-    fn llc_of(&self, cpu: Cpu) -> Llc {
-        self.llcs[self.cid(cpu).index()]
-    }
-
     /// In which queue of several CPUs a task waits.
     fn waits_in(&self, place: Place) -> Option<Queue> {
         match place {
@@ -636,7 +630,6 @@ impl Policy for Usher {
             host.describe_line(line, idle, Some(shard.node));
         }
         self.cpus = topo.cids().iter().map(|c| c.cpu).collect();
-        self.llcs = topo.cids().iter().map(|c| c.llc).collect();
         let class = host.line_class("usher-queue");
         let own = host.new_lines(class, topo.nr_cids());
         self.at = (0..machine.nr_cpu_numbers())
@@ -729,7 +722,7 @@ impl Policy for Usher {
             self.pair_woke(host);
         }
         if request.hints != Hints::NONE && wake.kind == WakeKind::Fork {
-            self.settle(host, wake.task, Some(self.llc_of(cpu)));
+            self.settle(host, wake.task, Some(host.machine().cpu(cpu).llc));
         }
         let known = &mut self.tasks[wake.task.index()];
         known.allowed = allowed;
@@ -812,7 +805,7 @@ impl Policy for Usher {
         self.tasks[task.index()].vtime = due;
         self.tasks[task.index()].place = Place::Nowhere;
         let hinted = self.hints(host, task) != Hints::NONE;
-        let home = hinted.then(|| self.llc_of(cpu));
+        let home = hinted.then(|| host.machine().cpu(cpu).llc);
         self.settle(host, task, home);
         self.at[cpu.index()].since = host.runtime(task);
         if prev.is_none_or(|(prev, _)| prev != task) {

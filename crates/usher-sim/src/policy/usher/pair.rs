@@ -44,9 +44,10 @@ impl Usher {
         let apart = |core: &mut Core| core.pair_apart(cid, &mut asks, &answers, request.prev);
         let apart = self.call(host, 0, apart);
         self.pairs[waker.index()] = asks;
+        let llc_of = |cpu| host.machine().cpu(cpu).llc;
         if apart
             || (request.hints.has(Hints::WAKE_HOLD)
-                && self.llcs[request.prev.index()] != self.llcs[cid.index()])
+                && llc_of(self.cpus[request.prev.index()]) != llc_of(by))
             || !self.at[by.index()].own.is_empty()
             || matches!(host.task(task).class(), Class::Batch { .. })
             || !host.task(task).may_run_on(by)
