@@ -547,6 +547,7 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ran_ns = p->se.sum_exec_runtime - me->ran_before_ns, now_ns = scx_bpf_now();
 	u32 queue = u->cids[cid].queue;
+	u64 vtime;
 
 	/* What ran before we attached has no beginning. */
 	if (me->ran_before_pid != p->pid)
@@ -554,7 +555,8 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	me->ran_before_ns += ran_ns;
 	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, queue, now_ns))
 		usher_clock_advance(u, p->scx.dsq_vtime, queue, first_elsewhere(u, queue, u->cids[cid].cpu), now_ns);
-	scx_bpf_task_set_dsq_vtime(p, usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, p->scx.weight));
+	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, p->scx.weight);
+	scx_bpf_task_set_dsq_vtime(p, sleeps ? usher_vtime_sleep(u, vtime, queue) : vtime);
 	return ran_ns;
 }
 

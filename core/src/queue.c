@@ -262,6 +262,26 @@ USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 queue, u64
 	return usher_vtime_near(u, now, lag < least && env_read(u, &clock->pushed) ? least : lag, queue);
 }
 
+/* A task that goes to sleep leaves such a part behind of what it is behind. */
+#define USHER_FORGET_PART 32
+
+/*
+ * The virtual time of a task that was charged, at v, and goes to sleep. Where it is behind the clock it could have run longer, but had no
+ * more to do: of that it keeps all but a part, each time, and no more than it may be behind when it joins a queue. If all were kept, then
+ * of a crowd that sleeps and wakes all the time who has run least would come first, whatever there is to do for it. That is who has just been
+ * woken for one message, where one that waits a while finds many. And who slept seldom has hardly less of it.
+ */
+USHER_FN u64 usher_vtime_sleep(struct usher USHER_MEM *u, u64 v, u32 queue)
+{
+	u64 now = env_read(u, &u->queues[queue].clock->now);
+	s64 behind = now - v, most = USHER_LEAD * u->slice_ns;
+
+	if (behind <= 0)
+		return v;
+	behind -= behind / USHER_FORGET_PART;
+	return usher_vtime_near(u, now, -(behind < most ? behind : most), queue);
+}
+
 /* By how much who runs and has this weight may be ahead. */
 USHER_INLINE s64 usher_vtime_lead(struct usher USHER_MEM *u, u64 weight)
 {

@@ -109,6 +109,11 @@ u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 queue, u64 ran_ns, u3
 	return usher_vtime_charge(u, v, queue, ran_ns, weight);
 }
 
+u64 USHER_EXPORT(vtime_sleep)(struct usher *u, u64 v, u32 queue)
+{
+	return usher_vtime_sleep(u, v, queue);
+}
+
 u32 USHER_EXPORT(vtime_early)(struct usher *u, u64 v, u32 queue)
 {
 	return usher_vtime_early(u, v, queue);

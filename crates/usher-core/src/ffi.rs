@@ -246,6 +246,7 @@ environments! {
     clock_advance = usher_native_clock_advance | usher_traced_clock_advance: (*mut Usher, u64, u32, u64, u64);
     vtime_charge = usher_native_vtime_charge | usher_traced_vtime_charge:
         (*mut Usher, u64, u32, u64, u32) -> u64;
+    vtime_sleep = usher_native_vtime_sleep | usher_traced_vtime_sleep: (*mut Usher, u64, u32) -> u64;
     vtime_due = usher_native_vtime_due | usher_traced_vtime_due:
         (*mut Usher, u64, u64, u32, u32, bool) -> bool;
     turn_begin = usher_native_turn_begin | usher_traced_turn_begin:

@@ -451,6 +451,13 @@ impl Core {
         Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, queue, ran_ns, weight) })
     }
 
+    /// The virtual time that a task takes along which was charged, at `v`, by the clock of `queue`, and goes to sleep.
+    pub fn vtime_sleep(&mut self, v: Vtime, queue: Queue) -> Vtime {
+        let queue = self.queue(queue);
+        // SAFETY: as in idle_enter().
+        Vtime(unsafe { (self.api.vtime_sleep)(self.u, v.0, queue) })
+    }
+
     /// A hinted task that lived in the LLC `from` lives in `to` from now on; `None`: nowhere, or nobody knew.
     pub fn settle(&mut self, from: Option<Llc>, to: Option<Llc>) {
         let number = |llc: Option<Llc>| llc.map_or(u32::MAX, |llc| self.llc(llc));

@@ -823,7 +823,13 @@ impl Policy for Usher {
         let ran = host.runtime(task) - self.tasks[task.index()].charged;
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
         self.clock_goes_on(host, cpu, vtime);
-        let vtime = self.call(host, 0, |core| core.vtime_charge(vtime, queue, ran, weight));
+        let vtime = self.call(host, 0, |core| {
+            let vtime = core.vtime_charge(vtime, queue, ran, weight);
+            match why {
+                StopWhy::Slept => core.vtime_sleep(vtime, queue),
+                _ => vtime,
+            }
+        });
         let known = &mut self.tasks[task.index()];
         known.vtime = vtime;
         known.charged += ran;
