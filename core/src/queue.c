@@ -106,8 +106,8 @@ USHER_INLINE u64 usher_vtime_earned(struct usher USHER_MEM *u, u64 slices, u32 q
 /*
  * The virtual time from which a task is charged that joins a queue. One that slept is behind the clock by at most the
  * lead of who runs, so that it can end a turn: with more, those that slept long and have much to do hold up one that hardly sleeps, and
- * for which all of them may have waited. Who finds an idle CPU joins no queue, and only usher_vtime_charge() bounds what it is
- * behind. A task that never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
+ * for which all of them may have waited. Who finds an idle CPU joins no queue, and keeps what usher_vtime_sleep() left it, and what the
+ * clock went on since. A task that never ran begins a slice ahead: those born later come later, so that no storm of forks can hold back who
  * waits already.
  */
 USHER_FN u64 usher_vtime_enter(struct usher USHER_MEM *u, u64 v, u32 queue)

@@ -84,6 +84,36 @@ fn sleeping_earns_less_where_many_wait() {
 }
 
 #[test]
+fn who_goes_to_sleep_keeps_less_of_what_it_is_behind() {
+    let mut core = core("1n1l4c1t");
+    for (was, kept) in [
+        (SLICE, SLICE - SLICE / 32),
+        (MOST, MOST - MOST / 32),
+        (MOST + MOST / 16, MOST),
+        (9 * SLICE, MOST),
+        (0, 0),
+        // Who is ahead stays ahead.
+        (-SLICE, -SLICE),
+        (-9 * SLICE, -9 * SLICE),
+    ] {
+        let v = behind(&mut core, was);
+        let v = core.vtime_sleep(v, Queue(0));
+        let lag = -lag(&core, v, Queue(0));
+        assert!(
+            near(lag, kept, 2 * STEP),
+            "behind by {was}: {lag}, not {kept}"
+        );
+    }
+    // Who sleeps often and hardly runs comes to have next to nothing of it.
+    let mut v = behind(&mut core, MOST);
+    for _ in 0..200 {
+        v = core.vtime_sleep(v, Queue(0));
+    }
+    let left = -lag(&core, v, Queue(0));
+    assert!((0..SLICE / 16).contains(&left), "{left}");
+}
+
+#[test]
 fn newborns_come_a_slice_later_however_many_wait() {
     let mut core = core("1n1l4c1t");
     for queued in [0, 16, 1000] {
