@@ -52,8 +52,8 @@ fn crowd(policy: &str) -> Report {
 
 // Goal: a crowd that sleeps and wakes all the time does not spend it at the lock of one queue, nor wakes for every few messages. Method: hackbench
 // with 640 tasks on 128 CPUs, with queues of 16 CPUs each and with one per cache; how long CPUs wait for the queues' lines, and how often
-// somebody wakes. Catches: queues that are cut but not used, by whoever puts in or takes out; tasks that take all that they are behind
-// along when they go to sleep, of whom one of ten messages wakes somebody then.
+// somebody wakes. Catches: queues that are cut but not used, by whoever puts in or takes out; sleepers that take
+// along all that they are behind, with whom one message of ten wakes somebody.
 #[test]
 fn a_crowd_waits_for_no_lock_and_wakes_seldom() {
     let [cut, one] = ["usher", "usher:queue-width=4096"].map(crowd);
