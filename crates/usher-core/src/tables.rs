@@ -11,7 +11,7 @@ use crate::MAX_CIDS;
 pub const MAX_SMT: u32 = 8;
 /// Tiers that are told apart; weaker CPUs count as the last.
 pub const MAX_TIERS: u32 = 8;
-/// The most CPUs that wait for tasks at one queue, unless told otherwise; `docs/FIDELITY.md`, "One queue for how many CPUs".
+/// The most CPUs that wait for tasks at one queue, unless told otherwise; `docs/CHOICES.md`, "One queue for how many CPUs".
 pub const DEFAULT_QUEUE_WIDTH: u32 = 16;
 /// What a task runs before it queues again, unless told otherwise: 3 ms.
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What asking for capacity is worth, which tier of CPUs should come first, and what that costs in energy as far as a
-//! simulator can tell: for how long the strong CPUs are busy. The table of docs/FIDELITY.md.
+//! simulator can tell: for how long the strong CPUs are busy. The table of docs/CHOICES.md.
 //!
 //! Every load runs on machines of unequal CPUs under usher with the strongest tier first, with the weakest first,
 //! and told to ignore capacities; and under the kernel's own, EEVDF. A cell is the median, over seeds, of the

@@ -326,7 +326,7 @@ fn usher_is_no_worse_than_the_proposal() {
 
 // Goal and method: the same for hackbench, in three lengths, since a single one may be luck: which tasks happen to share a
 // CPU moves the result by two per cent. What decides is how often CPUs switch, hence how many messages a task finds
-// when its turn comes (docs/FIDELITY.md).
+// when its turn comes (docs/CHOICES.md).
 #[test]
 fn usher_is_no_worse_on_hackbench() {
     for loops in ["loops=91", "loops=100", "loops=109"] {

@@ -62,6 +62,74 @@ fn the_callbacks_named_exist() {
     );
 }
 
+/// The end of a link to this heading, as the pages' host makes it.
+fn anchor(heading: &str) -> String {
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+/// What a link to a part of this page can name: its headings, and anchors in its text.
+fn anchors(page: &str) -> Vec<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let headings = headings.map(|line| anchor(line.trim_start_matches('#').trim_start()));
+    let named = page.split("<a id=\"").skip(1);
+    let named = named.filter_map(|rest| rest.split_once('"'));
+    headings
+        .chain(named.map(|(id, _)| id.to_string()))
+        .collect()
+}
+
+// Goal: links between pages lead somewhere, also those to a part of a page.
+// Method: each relative link of each page, against the files there are and the headings of the one it names.
+#[test]
+fn links_lead_somewhere() {
+    let root = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
+    let in_folder = |folder: &str| {
+        let entries = std::fs::read_dir(format!("{root}/{folder}")).expect("a folder");
+        let names = entries.map(|e| {
+            e.expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        });
+        let pages = names.filter(|name| name.ends_with(".md"));
+        pages
+            .map(|name| (folder.to_string(), name))
+            .collect::<Vec<_>>()
+    };
+    let (mut parts, mut wrong) = (0, vec![]);
+    for (folder, name) in in_folder(".").into_iter().chain(in_folder("docs")) {
+        let page = read(&format!("{folder}/{name}"));
+        for rest in page.split("](").skip(1) {
+            let link = rest.split(')').next().unwrap_or(rest);
+            if link.contains("://") || link.contains(char::is_whitespace) {
+                continue;
+            }
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() {
+                format!("{folder}/{name}")
+            } else {
+                format!("{folder}/{file}")
+            };
+            let there = std::fs::exists(format!("{root}/{target}")).unwrap_or(false);
+            if !there {
+                wrong.push(format!("{folder}/{name}: no file {target}"));
+            } else if !part.is_empty() {
+                parts += 1;
+                if !anchors(&read(&target)).iter().any(|a| a == part) {
+                    wrong.push(format!("{folder}/{name}: no part {part} in {target}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(parts > 100, "{parts} links to parts were found");
+}
+
 // Goal: docs/MODELS.md covers the policies that model a kernel.
 // Method: each base name of the registry appears there.
 #[test]
