@@ -34,6 +34,8 @@ mod plain;
 mod random;
 #[path = "reference/run.rs"]
 mod run;
+#[path = "reference/turns.rs"]
+mod turns;
 #[path = "reference/utilisation.rs"]
 mod utilisation;
 
@@ -198,12 +200,13 @@ fn check_rules() -> Option<(u64, String)> {
             .and_then(|()| utilisation::check(seed))
             .and_then(|()| pairs::check(seed))
             .and_then(|()| follows::check(seed))
+            .and_then(|()| turns::check(seed))
             .err()
     };
     (0..300).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))
 }
 
-// Goal: the comparison with the plain model would notice if a rule about capacity were wrong. Method: as above; the
+// Goal: the comparison with the plain model would notice if a rule were wrong. Method: as above; the
 // copies are compiled as they run in a process and compared in small random cases.
 #[test]
 #[ignore = "compiles the core many times; make mutants"]

@@ -19,6 +19,7 @@ mod pairs;
 mod plain;
 mod random;
 mod run;
+mod turns;
 mod utilisation;
 
 use usher_core::{Granularity, Reason, Settings, TierOrder};
@@ -116,6 +117,17 @@ fn partners_give_way_by_the_rules() {
 fn tasks_follow_by_the_rules() {
     for seed in 0..100 {
         if let Err(wrong) = follows::check(seed) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+// Goal: whose turn it is follows from the rules. Method: random turns, sleeps and wakeups on the queues of random machines, beside the rules
+// written down plainly; a thousand steps each.
+#[test]
+fn turns_go_by_the_rules() {
+    for seed in 0..200 {
+        if let Err(wrong) = turns::check(seed) {
             panic!("seed {seed}: {wrong}");
         }
     }
