@@ -61,6 +61,28 @@ fn json_has_the_promised_fields() {
         .all(|shard| shard["nr_cids"] == 16));
 }
 
+// Goal: the queues are those of the core. Method: of an LLC of one tier, whole cores of it, as told; of several tiers, one.
+#[test]
+fn queues_are_shown_as_they_are_cut() {
+    let queues = |args: &[&str]| {
+        let topo = json(&[&["topo"][..], args].concat());
+        let queues = topo["queues"].as_array().unwrap().clone();
+        let of = |queue: &Value| (queue["llc"].clone(), queue["nr_cids"].as_u64().unwrap());
+        queues.iter().map(of).collect::<Vec<_>>()
+    };
+    let llcs_of = |queues: &[(Value, u64)], llc| queues.iter().filter(|q| q.0 == llc).count();
+    let icx = queues(&["--machine", "icx-2s"]);
+    assert!(icx.iter().all(|queue| queue.1 == 16), "{icx:?}");
+    assert_eq!([llcs_of(&icx, 0), llcs_of(&icx, 1)], [4, 4]);
+    let narrow = queues(&["--machine", "icx-2s", "--queue-width", "3"]);
+    assert!(narrow.iter().all(|queue| queue.1 == 2), "{narrow:?}");
+    let hybrid = queues(&["--machine", "hybrid-8p16e"]);
+    assert_eq!(hybrid, [(Value::from(0), 32)]);
+    let table = stdout(&["topo", "--machine", "icx-2s"]);
+    assert!(table.contains("\n8 queues of at most 16 CPUs\n"), "{table}");
+    assert!(table.contains("\nQueues\n"), "{table}");
+}
+
 // Goal: every kind of source leads to the same machine. Method: one machine by shape, name, synthetic
 // string, saved sysfs tree and written machine file; the cids must be equal.
 #[test]
@@ -117,8 +139,8 @@ fn csv_has_one_row_per_cpu() {
     let csv = stdout(&["topo", "--machine", "tc2-2a15-3a7", "--format", "csv"]);
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 6);
-    assert!(lines.iter().all(|line| line.split(',').count() == 13));
-    assert_eq!(lines[3], "2,2,2,0,,1,1,0,0,0,430,1,a7");
+    assert!(lines.iter().all(|line| line.split(',').count() == 14));
+    assert_eq!(lines[3], "2,2,2,0,,1,1,0,0,0,430,1,a7,1");
 }
 
 // Goal: wrong use is exit code 2, one line on stderr, nothing on stdout. Method: a table of wrong uses
@@ -127,6 +149,7 @@ fn csv_has_one_row_per_cpu() {
 fn wrong_use_is_exit_code_2() {
     for (args, message) in [
         (&["--machine", "zen3-2"][..], "did you mean `zen3-2s`?"),
+        (&["--machine", "1n2l4c1t"], "`--shape 1n2l4c1t`"),
         (
             &["--machine", "./missing.toml"],
             "./missing.toml: No such file",

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::MachineFile;
 use crate::error::TopoError;
+use crate::shape;
 
 macro_rules! machines {
     ($($name:literal,)*) => {
@@ -86,6 +87,9 @@ pub fn beside(file: &str, path: &str) -> String {
 /// What the user may have meant.
 fn hint(name: &str) -> String {
     const SHOWN: usize = 3;
+    if shape::parse(name).is_ok() {
+        return format!("that is a shape: `--shape {name}`");
+    }
     let name = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = builtin_names()
         .map(|builtin| (edit_distance(&name, builtin), builtin))

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use usher_core::{Tables, DEFAULT_QUEUE_WIDTH};
 use usher_sim::costs::Costs;
 use usher_topo::{
     format_cpulist, machine, synthetic, sysfs, CidRange, Id as _, Node, Topology, MAX_SHARD_WIDTH,
@@ -16,7 +17,7 @@ use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
 use crate::out;
 
-/// Show a machine as the placement core sees it: nodes, LLCs, shards, tiers
+/// Show a machine as the placement core sees it: nodes, LLCs, shards, queues, tiers
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
@@ -26,6 +27,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = MAX_SHARD_WIDTH)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARD_WIDTH)))]
     shard_width: u32,
+
+    /// The most CPUs for which tasks wait in one queue, as `scx_usher --queue-width`
+    #[arg(long, value_name = "CPUS", default_value_t = DEFAULT_QUEUE_WIDTH)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=usher_core::MAX_CIDS as i64))]
+    queue_width: u32,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -65,14 +71,15 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     if let Some(dir) = &args.save_sysfs {
         sysfs::write(&topo, dir)?;
     }
+    let queues = queues(&topo, args.queue_width);
     let mut out = anstream::stdout().lock();
     match args.format {
-        Format::Table => write_table(&mut out, &topo)?,
+        Format::Table => write_table(&mut out, &topo, &queues)?,
         Format::Json => {
-            serde_json::to_writer(&mut out, &json::Json::new(&topo))?;
+            serde_json::to_writer(&mut out, &json::Json::new(&topo, args.queue_width, &queues))?;
             writeln!(out)?;
         }
-        Format::Csv => write_csv(&mut out, &topo)?,
+        Format::Csv => write_csv(&mut out, &topo, &queues)?,
         Format::Machine => {
             let from = match args.source.is_live() {
                 true => "the running machine".to_string(),
@@ -93,6 +100,20 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     Ok(Code::Fine)
 }
 
+/// The queues of several CPUs, as the placement core cuts LLCs into them.
+fn queues(topo: &Topology, width: u32) -> Vec<CidRange> {
+    let mut tables = Tables::from(topo);
+    tables.cut_queues(width);
+    let mut end = 0;
+    let lengths = tables.queue.chunk_by(|a, b| a == b).map(<[u32]>::len);
+    lengths
+        .map(|length| {
+            end += length;
+            CidRange::new(end - length, end)
+        })
+        .collect()
+}
+
 fn cpus(topo: &Topology, cids: CidRange) -> String {
     format_cpulist(topo.cpus_in(cids).iter().map(|cpu| cpu.0))
 }
@@ -102,7 +123,7 @@ fn count(number: usize, singular: &str) -> String {
     format!("{number} {singular}{}", if number == 1 { "" } else { "s" })
 }
 
-fn write_table(out: &mut impl Write, topo: &Topology) -> io::Result<()> {
+fn write_table(out: &mut impl Write, topo: &Topology, queues: &[CidRange]) -> io::Result<()> {
     if !topo.title().is_empty() {
         writeln!(out, "{}: {}", topo.name(), topo.title())?;
     }
@@ -119,12 +140,18 @@ fn write_table(out: &mut impl Write, topo: &Topology) -> io::Result<()> {
         count(topo.tiers().len(), "tier"),
     ];
     writeln!(out, "{}", parts.join(", "))?;
+    let widest = queues.iter().map(|cids| cids.len()).max().unwrap_or(0);
+    let nr_queues = count(queues.len(), "queue");
+    writeln!(out, "{nr_queues} of at most {}", count(widest, "CPU"))?;
     if !topo.offline().is_empty() {
         let offline = format_cpulist(topo.offline().iter().map(|cpu| cpu.0));
         writeln!(out, "offline CPUs, which have no cid: {offline}")?;
     }
     out::section(out, "Nodes", &node_table(topo))?;
     out::section(out, "LLCs and shards", &shard_table(topo))?;
+    if queues.len() > topo.llcs().len() {
+        out::section(out, "Queues", &queue_table(topo, queues))?;
+    }
     if !topo.clusters().is_empty() {
         out::section(out, "L2 clusters", &cluster_table(topo))?;
     }
@@ -200,6 +227,21 @@ fn shard_table(topo: &Topology) -> comfy_table::Table {
     table
 }
 
+fn queue_table(topo: &Topology, queues: &[CidRange]) -> comfy_table::Table {
+    let header = ["LLC", "queue", "cids", "CPUs", "cpus"];
+    let mut table = out::table(&header, &["LLC", "queue", "CPUs"]);
+    for (index, cids) in queues.iter().enumerate() {
+        table.add_row([
+            topo[cids.first()].llc.to_string(),
+            index.to_string(),
+            cids.to_string(),
+            cids.len().to_string(),
+            cpus(topo, *cids),
+        ]);
+    }
+    table
+}
+
 fn cluster_table(topo: &Topology) -> comfy_table::Table {
     let header = ["cluster", "LLC", "cids", "cores", "cpus"];
     let mut table = out::table(&header, &["cluster", "LLC", "cores"]);
@@ -235,10 +277,10 @@ fn tier_table(topo: &Topology) -> comfy_table::Table {
     table
 }
 
-fn write_csv(out: &mut impl Write, topo: &Topology) -> io::Result<()> {
+fn write_csv(out: &mut impl Write, topo: &Topology, queues: &[CidRange]) -> io::Result<()> {
     writeln!(
         out,
-        "cid,cpu,core,thread,cluster,shard,llc,node,node_id,package,capacity,tier,core_type"
+        "cid,cpu,core,thread,cluster,shard,llc,node,node_id,package,capacity,tier,core_type,queue"
     )?;
     for (cid, c) in topo.cids().iter().enumerate() {
         let cluster = c
@@ -246,9 +288,10 @@ fn write_csv(out: &mut impl Write, topo: &Topology) -> io::Result<()> {
             .map_or(String::new(), |cluster| cluster.to_string());
         let kind = csv_field(&topo[c.core_type].name);
         let node_id = topo[c.node].id;
+        let queue = queues.partition_point(|cids| cids.end().index() <= cid);
         writeln!(
             out,
-            "{cid},{},{},{},{cluster},{},{},{},{node_id},{},{},{},{kind}",
+            "{cid},{},{},{},{cluster},{},{},{},{node_id},{},{},{},{kind},{queue}",
             c.cpu, c.core, c.thread, c.shard, c.llc, c.node, topo[c.package].id, c.capacity, c.tier
         )?;
     }

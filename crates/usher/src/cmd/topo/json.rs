@@ -14,10 +14,12 @@ pub struct Json<'a> {
     nr_cores: usize,
     smt_width: usize,
     shard_width: u32,
+    queue_width: u32,
     offline: &'a [Cpu],
     nodes: Vec<JsonNode<'a>>,
     llcs: Vec<JsonLlc>,
     shards: Vec<JsonShard>,
+    queues: Vec<JsonQueue>,
     clusters: Vec<JsonCluster>,
     packages: Vec<JsonPackage>,
     tiers: Vec<JsonTier>,
@@ -67,6 +69,16 @@ struct JsonShard {
 }
 
 #[derive(Serialize)]
+struct JsonQueue {
+    queue: usize,
+    llc: Llc,
+    node: Node,
+    cpus: Vec<Cpu>,
+    #[serde(flatten)]
+    cids: JsonCids,
+}
+
+#[derive(Serialize)]
 struct JsonCluster {
     cluster: usize,
     llc: Llc,
@@ -106,8 +118,8 @@ impl From<CidRange> for JsonCids {
 }
 
 impl<'a> Json<'a> {
-    /// The JSON form of a machine.
-    pub fn new(topo: &'a Topology) -> Self {
+    /// The JSON form of a machine whose LLCs are cut into these queues.
+    pub fn new(topo: &'a Topology, queue_width: u32, queues: &[CidRange]) -> Self {
         let nodes = topo
             .nodes()
             .iter()
@@ -141,6 +153,13 @@ impl<'a> Json<'a> {
                 cpus: topo.cpus_in(info.cids),
                 cids: info.cids.into(),
             });
+        let queues = queues.iter().enumerate().map(|(queue, &cids)| JsonQueue {
+            queue,
+            llc: topo[cids.first()].llc,
+            node: topo[cids.first()].node,
+            cpus: topo.cpus_in(cids),
+            cids: cids.into(),
+        });
         let clusters = topo
             .clusters()
             .iter()
@@ -182,10 +201,12 @@ impl<'a> Json<'a> {
             nr_cores: topo.cores().len(),
             smt_width: topo.smt_width(),
             shard_width: topo.shard_width(),
+            queue_width,
             offline: topo.offline(),
             nodes: nodes.collect(),
             llcs: llcs.collect(),
             shards: shards.collect(),
+            queues: queues.collect(),
             clusters: clusters.collect(),
             packages: packages.collect(),
             tiers: tiers.collect(),
