@@ -87,9 +87,6 @@ pub fn beside(file: &str, path: &str) -> String {
 /// What the user may have meant.
 fn hint(name: &str) -> String {
     const SHOWN: usize = 3;
-    if shape::parse(name).is_ok() {
-        return format!("that is a shape: `--shape {name}`");
-    }
     let name = name.to_lowercase();
     let mut near: Vec<(usize, &str)> = builtin_names()
         .map(|builtin| (edit_distance(&name, builtin), builtin))
@@ -105,13 +102,18 @@ fn hint(name: &str) -> String {
         "built in are {}; a path needs a `/` or the ending .toml",
         all.join(", ")
     );
+    let shape = shape::parse(&name)
+        .is_ok()
+        .then(|| format!("--shape {name}"));
+    let near = near.iter().map(|(_, builtin)| builtin.to_string());
+    let near: Vec<String> = shape
+        .into_iter()
+        .chain(near)
+        .map(|near| format!("`{near}`"))
+        .collect();
     if near.is_empty() {
         return all;
     }
-    let near: Vec<String> = near
-        .iter()
-        .map(|(_, builtin)| format!("`{builtin}`"))
-        .collect();
     format!("did you mean {}? {all}", near.join(" or "))
 }
 
@@ -154,6 +156,8 @@ mod tests {
             ("dgx-b200", "`dgx-b200-224`"),
             ("ZEN3-2S", "`zen3-2s`"),
             ("tc2", "`tc2-2a15-3a7`"),
+            ("tc2", "`--shape tc2`"),
+            ("1n2l4c1t", "did you mean `--shape 1n2l4c1t`"),
         ] {
             let hint = hint(typed);
             assert!(
