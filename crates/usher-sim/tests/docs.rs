@@ -88,25 +88,23 @@ fn anchors(page: &str) -> Vec<String> {
 #[test]
 fn links_lead_somewhere() {
     let root = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
-    let in_folder = |folder: &str| {
+    let pages_in = |folder: &'static str| {
         let entries = std::fs::read_dir(format!("{root}/{folder}")).expect("a folder");
-        let names = entries.map(|e| {
-            e.expect("an entry")
-                .file_name()
-                .into_string()
-                .expect("UTF-8")
-        });
+        let name = |e: std::io::Result<std::fs::DirEntry>| e.expect("an entry").file_name();
+        let names = entries.map(move |e| name(e).into_string().expect("UTF-8"));
         let pages = names.filter(|name| name.ends_with(".md"));
-        pages
-            .map(|name| (folder.to_string(), name))
-            .collect::<Vec<_>>()
+        pages.map(move |name| (folder, name))
     };
     let (mut parts, mut wrong) = (0, vec![]);
-    for (folder, name) in in_folder(".").into_iter().chain(in_folder("docs")) {
+    for (folder, name) in pages_in(".").chain(pages_in("docs")) {
         let page = read(&format!("{folder}/{name}"));
         for rest in page.split("](").skip(1) {
-            let link = rest.split(')').next().unwrap_or(rest);
-            if link.contains("://") || link.contains(char::is_whitespace) {
+            let line = rest.lines().next().unwrap_or(rest);
+            let Some((link, _)) = line.split_once(')') else {
+                wrong.push(format!("{folder}/{name}: a link does not end: {line}"));
+                continue;
+            };
+            if link.contains("://") {
                 continue;
             }
             let (file, part) = link.split_once('#').unwrap_or((link, ""));

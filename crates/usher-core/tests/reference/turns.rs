@@ -14,9 +14,9 @@ use crate::random::Random;
 const SLICE: i64 = DEFAULT_SLICE_NS as i64;
 /// By so many slices who runs may get ahead of who waits, and who slept may be behind.
 const LEAD: i64 = 2;
-/// What a task that joins early does so by is counted in these,
+/// How early a task joins is counted in eighths of a slice.
 const EARLY: i64 = SLICE / 8;
-/// ... and in a virtual time in these, as its low bits name the queue.
+/// A virtual time counts in such steps, since its low bits name the queue.
 const STEP: i64 = 4096;
 
 /// What of a virtual time names the queue.
@@ -209,7 +209,7 @@ fn step_once(
     let cid = random.below(plain.machine.nr_cids());
     let queue = plain.queue(cid);
     let (index, other) = (random.below(8) as usize, random.below(8) as usize);
-    let (v, mark) = (tasks[index], Queue(queue as u32));
+    let (v, id) = (tasks[index], Queue(queue as u32));
     let weight = random.pick(&[100, 100, 100, 1, 15, 300, 8876]);
     let first = Plain::before(
         plain.at(tasks[other], queue),
@@ -218,25 +218,21 @@ fn step_once(
     match random.below(9) {
         0 => {
             plain.queued[queue] = i64::from(random.below(20 * plain.width(queue) as u32));
-            core.set_queued(mark, plain.queued[queue] as u64);
+            core.set_queued(id, plain.queued[queue] as u64);
         }
         // It joins a queue, mostly from sleep.
         1 => {
             let due = plain.enter(v, queue);
-            same("enters", core.vtime_enter(vtime(v), mark), vtime(due))?;
+            same("enters", core.vtime_enter(vtime(v), id), vtime(due))?;
             let early = plain.early(due, queue);
-            same(
-                "early",
-                i64::from(core.vtime_early(vtime(due), mark)),
-                early,
-            )?;
+            same("early", i64::from(core.vtime_early(vtime(due), id)), early)?;
             let before = Plain::before(due, early);
             let found = core.vtime_before(vtime(due), early as u32);
             same("before", found, vtime(before))?;
             let found = core.vtime_after(found, early as u32);
             same("after", found, vtime(due))?;
             if random.one_in(3) {
-                core.vtime_slept(vtime(before), mark);
+                core.vtime_slept(vtime(before), id);
                 if before - plain.clock[queue] <= LEAD * SLICE {
                     plain.slept[queue] = plain.slept[queue].max(before);
                 }
@@ -248,17 +244,17 @@ fn step_once(
             let most = random.pick(&[SLICE / 8, SLICE, 8 * SLICE]);
             let ran = i64::from(random.below(most as u32));
             let charged = plain.charge(v, queue, ran, weight);
-            let found = core.vtime_charge(vtime(v), mark, ran as u64, weight as u32);
+            let found = core.vtime_charge(vtime(v), id, ran as u64, weight as u32);
             same("is charged", found, vtime(charged))?;
             let kept = plain.sleep(charged, queue);
-            same("keeps", core.vtime_sleep(found, mark), vtime(kept))?;
+            same("keeps", core.vtime_sleep(found, id), vtime(kept))?;
             tasks[index] = if random.one_in(2) { kept } else { charged };
         }
         4 => {
             let behind = plain.at(v, queue) - plain.clock[queue] > SLICE / 8;
-            same("behind", core.clock_behind(vtime(v), mark, 0), behind)?;
+            same("behind", core.clock_behind(vtime(v), id, 0), behind)?;
             let bounds = random.one_in(3);
-            core.clock_advance(vtime(v), mark, bounds.then_some(vtime(first)), 0);
+            core.clock_advance(vtime(v), id, bounds.then_some(vtime(first)), 0);
             let mut on = plain.at(v, queue) - plain.clock[queue];
             if bounds {
                 on = on.min(first - plain.clock[queue] + LEAD * SLICE);
@@ -266,12 +262,12 @@ fn step_once(
             if on > 0 {
                 plain.clock[queue] = plain.away(queue, on);
             }
-            same("clock", core.clock(mark), vtime(plain.clock[queue]))?;
+            same("clock", core.clock(id), vtime(plain.clock[queue]))?;
         }
         5 => {
             let yields = random.one_in(3);
             let due = plain.due(v, first, queue, weight, yields);
-            let found = core.vtime_due(vtime(v), vtime(first), mark, weight as u32, yields);
+            let found = core.vtime_due(vtime(v), vtime(first), id, weight as u32, yields);
             same("is due", found, due)?;
         }
         6 => {
@@ -308,7 +304,7 @@ fn step_once(
             let task = NonZeroU64::new(1 + index as u64).expect("not 0");
             let to = random.below(plain.machine.nr_cids());
             let hands = plain.queue(to) == queue;
-            same("hands", core.hand(Cid(to), mark, task), hands)?;
+            same("hands", core.hand(Cid(to), id, task), hands)?;
             if hands {
                 plain.cpus[to as usize].handed = Some(task);
             }
