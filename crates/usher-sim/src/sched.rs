@@ -640,15 +640,28 @@ impl Simulation {
             .map_or(0, |state| state.llc_wake_ns)
     }
 
-    /// Something wakes the CPU from its idle state: it is out after the state's exit latency.
+    /// The idle state of a core: that of its thread which sleeps least deeply. One that does not sleep keeps all in the first.
+    fn core_state(&self, cpu: Cpu) -> usize {
+        let core = Core(self.host.cpus[cpu.index()].core);
+        let threads = self.host.machine.core_cpus(core).iter();
+        let state = threads.map(|thread| match &self.host.cpus[thread.index()] {
+            thread if thread.phase == Phase::Idle => usize::from(thread.idle_state),
+            _ => 0,
+        });
+        state.min().unwrap_or(0)
+    }
+
+    /// Something wakes the CPU from its idle state: it is out after the exit latency of what its core is in.
     pub(crate) fn leave_idle_state(&mut self, cpu: Cpu) {
         let llc: Nanos = self.wake_llc(cpu);
+        let core = self.core_state(cpu);
         let costs = self.host.machine.costs();
         let c = &mut self.host.cpus[cpu.index()];
-        let state = &costs.idle_states[usize::from(c.idle_state)];
-        let exit = state.wake_ns(&costs.n) + llc;
-        c.governor
-            .woke(self.host.now - c.state_since, state.exit_ns);
+        let exit = costs.idle_states[core].wake_ns(&costs.n) + llc;
+        c.governor.woke(
+            self.host.now - c.state_since,
+            costs.idle_states[usize::from(c.idle_state)].exit_ns,
+        );
         self.set_phase(cpu, Phase::Exiting);
         self.host.cpus[cpu.index()].until = self.host.now + exit;
         self.arm(cpu);

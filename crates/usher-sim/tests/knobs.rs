@@ -155,6 +155,23 @@ fn forks(costs: Costs, thread: bool) -> Report {
     one(costs, TaskSpec::new("forker", program))
 }
 
+/// Forks children and waits for each long after its end.
+fn waits_for_the_dead(costs: Costs) -> Report {
+    let mut i = 0;
+    let program = move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        match i % 3 {
+            _ if i > 150 => Action::Exit,
+            1 => Action::Fork(Box::new(TaskSpec::new("child", |_: &mut TaskCtx<'_>| {
+                Action::Exit
+            }))),
+            2 => Action::Compute(MS),
+            _ => Action::WaitAnyChild,
+        }
+    };
+    one(costs, TaskSpec::new("forker", program))
+}
+
 /// Locks and unlocks, raises and takes, waits on a futex for nothing, polls.
 fn objects(costs: Costs) -> Report {
     let mut world = World::new();
@@ -218,7 +235,8 @@ fn case(name: &str) -> Option<(Run, Metric)> {
         | "syscall.unix_ns" => (objects, elapsed),
         // The time asked for counts from the call: the cost shows in the kernel's share, not in elapsed time.
         "syscall.sleep_ns" => (sleeper, |r| r.metrics["kernel_share"]),
-        "syscall.fork_ns" | "syscall.exit_ns" | "syscall.wait_ns" => (|c| forks(c, false), elapsed),
+        "syscall.fork_ns" | "syscall.exit_ns" => (|c| forks(c, false), elapsed),
+        "syscall.wait_ns" => (waits_for_the_dead, elapsed),
         "syscall.thread_ns" | "syscall.thread_exit_ns" => (|c| forks(wide(c), true), elapsed),
         "syscall.exec_ns" => (|c| calls(c, |_| Action::Exec(1000)), elapsed),
         "syscall.sched_ns" => (|c| calls(c, |_| Action::SetAffinity(only(3))), elapsed),
