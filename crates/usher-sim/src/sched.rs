@@ -643,12 +643,15 @@ impl Simulation {
     /// The idle state of a core: that of its thread which sleeps least deeply. One that does not sleep keeps all in the first.
     fn core_state(&self, cpu: Cpu) -> usize {
         let core = Core(self.host.cpus[cpu.index()].core);
-        let threads = self.host.machine.core_cpus(core).iter();
-        let state = threads.map(|thread| match &self.host.cpus[thread.index()] {
-            thread if thread.phase == Phase::Idle => usize::from(thread.idle_state),
-            _ => 0,
-        });
-        state.min().unwrap_or(0)
+        let state = |thread: &Cpu| {
+            let thread = &self.host.cpus[thread.index()];
+            match thread.phase {
+                Phase::Idle => usize::from(thread.idle_state),
+                _ => 0,
+            }
+        };
+        let threads = self.host.machine.core_cpus(core);
+        threads.iter().map(state).min().unwrap_or(0)
     }
 
     /// Something wakes the CPU from its idle state: it is out after the exit latency of what its core is in.

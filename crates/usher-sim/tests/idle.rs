@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::program::{Action, TaskCtx, TaskSpec};
+use usher_sim::program::{Action, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::World;
 use usher_sim::{Machine, Nanos};
@@ -26,16 +26,11 @@ fn core() -> Machine {
 
 /// On CPU 1, so many times: sleeps so long and computes.
 fn sleeps(times: u32, ns: Nanos) -> TaskSpec {
-    let mut step = 0;
-    let program = move |_: &mut TaskCtx<'_>| {
-        step += 1;
-        match step {
-            _ if step > 2 * times => Action::Exit,
-            _ if step % 2 == 1 => Action::Sleep(ns),
-            _ => Action::Compute(US),
-        }
+    let program = move |i| match i {
+        0 => Action::Sleep(ns),
+        _ => Action::Compute(US),
     };
-    TaskSpec::new("sleeps", program).affinity(only(1))
+    TaskSpec::new("sleeps", repeat(times, program, 2)).affinity(only(1))
 }
 
 /// How late a task is that wakes on CPU 0 after 20 ms of sleep, while CPU 1 does something. Before, it sleeps a millisecond at a time, so that

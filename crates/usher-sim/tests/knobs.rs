@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_sim::policy::{EnqueueWhy, Host, Placement, StopWhy, WakeInfo};
-use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
+use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{ChannelSpec, MutexKind, World};
 use usher_sim::{Cpu, Policy, Report, Simulation, TaskId};
@@ -35,18 +35,6 @@ fn run_with(costs: Costs, tasks: Vec<TaskSpec>, world: World) -> Report {
         1,
     )
     .expect("runs")
-}
-
-/// Repeats some actions.
-fn repeat(times: u32, actions: fn(u32) -> Action, len: u32) -> impl Program {
-    let mut i = 0;
-    move |_: &mut TaskCtx<'_>| {
-        i += 1;
-        if i > times * len {
-            return Action::Exit;
-        }
-        actions((i - 1) % len)
-    }
 }
 
 /// Two tasks on two CPUs that pass messages to and fro, with pauses of `work`.
@@ -157,19 +145,12 @@ fn forks(costs: Costs, thread: bool) -> Report {
 
 /// Forks children and waits for each long after its end.
 fn waits_for_the_dead(costs: Costs) -> Report {
-    let mut i = 0;
-    let program = move |_: &mut TaskCtx<'_>| {
-        i += 1;
-        match i % 3 {
-            _ if i > 150 => Action::Exit,
-            1 => Action::Fork(Box::new(TaskSpec::new("child", |_: &mut TaskCtx<'_>| {
-                Action::Exit
-            }))),
-            2 => Action::Compute(MS),
-            _ => Action::WaitAnyChild,
-        }
+    let program = |i| match i {
+        0 => Action::Fork(Box::new(TaskSpec::new("child", script(vec![])))),
+        1 => Action::Compute(MS),
+        _ => Action::WaitAnyChild,
     };
-    one(costs, TaskSpec::new("forker", program))
+    one(costs, TaskSpec::new("forker", repeat(50, program, 3)))
 }
 
 /// Locks and unlocks, raises and takes, waits on a futex for nothing, polls.

@@ -130,6 +130,22 @@ pub fn script(steps: Vec<Step>) -> impl Program {
     }
 }
 
+/// Repeats some actions, by their place in a round of `len`, so many times and exits.
+pub fn repeat(
+    times: u32,
+    actions: impl Fn(u32) -> Action + Send + 'static,
+    len: u32,
+) -> impl Program {
+    let mut i = 0;
+    move |_: &mut TaskCtx<'_>| {
+        i += 1;
+        if i > times * len {
+            return Action::Exit;
+        }
+        actions((i - 1) % len)
+    }
+}
+
 /// A set of one CPU, shared.
 pub fn only(cpu: u32) -> Arc<CpuSet> {
     Arc::new(CpuSet::of(Cpu(cpu)))
