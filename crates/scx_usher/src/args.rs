@@ -63,6 +63,11 @@ pub struct Args {
     #[arg(long)]
     pub no_uncrowd: bool,
 
+    /// Queue every woken task from the CPU of its waker, also where the kernel (6.15 and later) leaves that to the CPU it is for: on
+    /// machines with several LLCs, one of another LLC or one that idles.
+    #[arg(long)]
+    pub no_queued_wakeups: bool,
+
     /// Let sync wakeups count whatever LLC they come from, and leave tasks in their node that only one other wakes.
     #[arg(long)]
     pub no_follow: bool,

@@ -328,6 +328,10 @@ fn open<'obj>(
         // A running task that moves must not be kept where it is: bpf/move.bpf.h.
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
     }
+    if machine.llcs() && !args.no_queued_wakeups {
+        // Within one LLC nobody gains by it. 0 on kernels that do not know it.
+        ops.flags |= *compat::SCX_OPS_ALLOW_QUEUED_WAKEUP;
+    }
     if requeues_from_anywhere() {
         ops.cpu_release = std::ptr::null_mut();
     }

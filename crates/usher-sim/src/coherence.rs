@@ -132,6 +132,8 @@ pub(crate) struct Lines {
     lines: Vec<Line>,
     regions: Vec<Region>,
     classes: Vec<ClassStats>,
+    /// By class: if each of its lines stands for several that travel together, how many.
+    bundles: Vec<Option<u32>>,
     /// Pool of bitmaps over cores; `words` per slot.
     bits: Vec<u64>,
     words: usize,
@@ -178,6 +180,7 @@ impl Lines {
             lines: Vec::new(),
             regions: Vec::new(),
             classes: Vec::new(),
+            bundles: Vec::new(),
             bits: Vec::new(),
             words: cores.len().div_ceil(64),
             free: Vec::new(),
@@ -214,6 +217,7 @@ impl Lines {
                     name: name.into(),
                     ..ClassStats::default()
                 });
+                self.bundles.push(None);
                 self.classes.len() - 1
             });
         assert!(
@@ -221,6 +225,15 @@ impl Lines {
             "more than 256 classes of lines"
         );
         LineClass(index as u32)
+    }
+
+    /// A new class, of which each line stands for this many that travel together, one after the other: a transfer takes as many
+    /// times as long, and counts as many times. Nobody waits for them: each is free again long before the last has come.
+    pub fn bundles(&mut self, name: &str, lines: u32) -> LineClass {
+        assert!(self.classes.iter().all(|c| c.name != name), "{name} is a class already");
+        let class = self.class(name);
+        self.bundles[class.index()] = Some(lines);
+        class
     }
 
     pub fn add(&mut self, class: LineClass, home: Option<Node>) -> LineId {
@@ -302,7 +315,10 @@ impl Lines {
         } else {
             self.hit_ns
         });
-        let wait = line.book(kind, true, at, work);
+        let wait = match self.bundles[class] {
+            Some(_) => 0,
+            None => line.book(kind, true, at, work),
+        };
         line.owner = line.sharers[0];
         stats.writes += 1;
         stats.write_ns += wait + work;
@@ -326,16 +342,21 @@ impl Lines {
             Access::Read => self.nearest(line, core),
             _ => self.farthest(line, core),
         };
-        let mut ns = Nanos::from(cost.ns);
+        let bundle = self.bundles[class];
+        let weight = bundle.unwrap_or(1);
+        let mut ns = Nanos::from(cost.ns) * Nanos::from(weight);
         if kind == Access::Rmw {
             ns += Nanos::from(self.rmw_ns);
         }
         let moves = dirty || kind != Access::Read;
-        let wait = self.lines[id.index()].book(kind, moves, at, ns);
+        let wait = match bundle {
+            Some(_) => 0,
+            None => self.lines[id.index()].book(kind, moves, at, ns),
+        };
         let stats = &mut self.classes[class];
         match cost.from {
-            Some(distance) => stats.transfers[distance as usize] += 1,
-            None => stats.memory += 1,
+            Some(distance) => stats.transfers[distance as usize] += u64::from(weight),
+            None => stats.memory += u64::from(weight),
         }
         stats.wait_ns += wait;
         stats.wait_ns_max = stats.wait_ns_max.max(wait);

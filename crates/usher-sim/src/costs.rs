@@ -68,6 +68,12 @@ costs! {
     switch.schedule_ns;
     /// Fixed part of a wakeup (`try_to_wake_up` without the policy's own work).
     wake.wake_ns;
+    /// Lines in which the kernel keeps account of a task, fetched by who wakes it, who queues it and where it runs.
+    wake.task_lines;
+    /// Lines of a CPU's run queue, fetched by who queues a task there or takes one away, beyond those that a policy's model has.
+    wake.queue_lines;
+    /// As many more where tasks are of the fair class: its averages, its tree, and what is charged to who runs there.
+    wake.fair_lines;
     /// Time the sender of an interrupt to another CPU spends.
     ipi.ipi_send_ns;
     /// From sending to arrival, between threads of a core.

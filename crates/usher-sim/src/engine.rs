@@ -97,7 +97,7 @@ impl Simulation {
         }
         let root_cpu = machine.online().next_around(options.root_cpu);
         let root_cpu = root_cpu.expect("a machine has at least one CPU");
-        let mut host = new_host(&machine, workload.world, seed, policy.reasons().len());
+        let mut host = new_host(&machine, workload.world, seed, &*policy);
         host.tracer = options.tracer;
         let mut sim = Simulation {
             caches: Caches::new(&machine),
@@ -315,17 +315,24 @@ impl Simulation {
     }
 }
 
-fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reasons: usize) -> Host {
+fn new_host(
+    machine: &Arc<Machine>,
+    world: crate::world::World,
+    seed: u64,
+    policy: &dyn Policy,
+) -> Host {
     let costs = machine.costs();
     let topo = machine.topo();
     let mut lines = Lines::new(machine);
+    let nr_cpus = machine.nr_cpu_numbers();
+    let (queue_lines, task_class) = crate::bookkeeping::lines(&mut lines, &costs.n, policy.is_fair_class(), nr_cpus);
     Host {
         object_class: lines.class("workload objects"),
         now: 0,
         actor: machine.cpus()[0],
         charged: 0,
         tasks: Vec::new(),
-        cpus: (0..machine.nr_cpu_numbers())
+        cpus: (0..nr_cpus)
             .map(|i| new_cpu(machine, i))
             .collect(),
         core_busy: vec![0; topo.cores().len()],
@@ -334,10 +341,12 @@ fn new_host(machine: &Arc<Machine>, world: crate::world::World, seed: u64, reaso
             .collect(),
         llc_asleep: vec![0; topo.llcs().len()],
         lines,
+        queue_lines,
+        task_class,
         world,
         queue: EventQueue::new(),
         cookies: Slots::default(),
-        stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), reasons),
+        stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), policy.reasons().len()),
         rng: Rng::stream(seed, STREAM_POLICY),
         tick_phase: Rng::stream(seed, STREAM_TICK).below(machine.tick_ns()),
         seed,

@@ -182,7 +182,10 @@ impl Host {
     /// is charged when it runs.
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: Cpu) {
         debug_assert!(self.tasks[task.index()].may_run_on(cpu));
-        self.tasks[task.index()].cpu = cpu;
+        let from = std::mem::replace(&mut self.tasks[task.index()].cpu, cpu);
+        self.touch_queue(from);
+        self.touch_queue(cpu);
+        self.touch_task(task);
     }
 
     // ---- costs ----

@@ -22,6 +22,7 @@
 //! To write a policy, start from `src/policy/fifo.rs`; to write a workload, from the example in
 //! [`program`].
 
+mod bookkeeping;
 mod cache;
 pub mod case;
 mod channel;

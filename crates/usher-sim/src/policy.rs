@@ -168,6 +168,11 @@ pub trait Policy: Send {
         &[]
     }
 
+    /// Whether tasks are of the kernel's fair class, which keeps more account of a run queue than others do.
+    fn is_fair_class(&self) -> bool {
+        false
+    }
+
     /// Whether it goes by placement hints; where tasks have some and it does not, a result says so.
     fn heeds_hints(&self) -> bool {
         false

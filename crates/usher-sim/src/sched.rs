@@ -484,7 +484,7 @@ impl Simulation {
         (c.curr, c.need_resched) = (Some(next), false);
         let task = &mut self.host.tasks[next.index()];
         task.state = State::Running;
-        task.cpu = cpu;
+        let from = std::mem::replace(&mut task.cpu, cpu);
         task.ran_since = now;
         // Who has run elsewhere while this CPU looked around does not just go on.
         if prev != Some(next) || task.last_ran != Some(cpu) {
@@ -499,6 +499,10 @@ impl Simulation {
         } else if task.woken_at != NEVER {
             self.account_wait(next); // woken before its CPU had left it
         }
+        // Its account is taken from where it was until now.
+        self.host.touch_queue(from);
+        self.host.touch_queue(cpu);
+        self.host.touch_task(next);
         self.trace_leaving(cpu, prev, Some(next));
         let ticks = self.policy.wants_tick(&self.host, cpu, next);
         let c = &mut self.host.cpus[cpu.index()];
@@ -582,6 +586,7 @@ impl Simulation {
         }
         let again = prev.is_none();
         self.ask_policy(|policy, host| policy.idle_enter(host, cpu, again));
+        self.host.touch_queue(cpu);
         self.take_pending(cpu);
         if self.host.cpus[cpu.index()].need_resched {
             // It has something to do before it has begun to idle.

@@ -167,6 +167,8 @@ pub struct Task {
     pub(crate) live_children: u32,
     /// Tasks alive in the address space that this one was the first of.
     pub(crate) threads: u32,
+    /// The lines in which the kernel keeps account of it.
+    pub(crate) line: LineId,
     /// The line of that space's count, once there is one.
     pub(crate) space_line: Option<LineId>,
     pub(crate) dead_children: VecDeque<TaskId>,

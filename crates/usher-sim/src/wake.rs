@@ -29,7 +29,7 @@ impl Simulation {
         let cpu = self.host.actor;
         let lineage = self.host.lineage(parent, ordinal);
         let rng = Rng::stream(self.task_seed, lineage);
-        let mut task = new_task(&self.host, id, parent, spec, cpu, (lineage, rng));
+        let mut task = new_task(&mut self.host, id, parent, spec, cpu, (lineage, rng));
         if parent.is_some() {
             // It finds in the caches what its parent has there.
             self.caches.leave(&self.host.machine, cpu, &mut task);
@@ -57,6 +57,7 @@ impl Simulation {
     /// Wakes a task that sleeps or is about to.
     pub(crate) fn wake(&mut self, task: TaskId, waker: Option<TaskId>, sync: bool) {
         let at = self.host.now();
+        self.host.touch_task(task);
         let t = &mut self.host.tasks[task.index()];
         t.wait_gen = t.wait_gen.wrapping_add(1);
         t.waits_for = WaitsFor::Nothing;
@@ -245,6 +246,8 @@ impl Simulation {
         t.cpu = cpu;
         self.host.queued += 1;
         self.ask_policy(|policy, host| policy.enqueue(host, task, cpu, why));
+        self.host.touch_queue(cpu);
+        self.host.touch_task(task);
     }
 
     /// The affinity of a task changed: moves it if it is where it may not be. The task itself, if it runs,
@@ -357,13 +360,14 @@ impl Host {
 }
 
 fn new_task(
-    host: &Host,
+    host: &mut Host,
     id: TaskId,
     parent: Option<TaskId>,
     spec: TaskSpec,
     cpu: Cpu,
     (lineage, rng): (u64, Rng),
 ) -> Task {
+    let line = host.lines.add(host.task_class, None);
     let machine = &host.machine;
     let p = parent.map(|p| &host.tasks[p.index()]);
     let allowed = spec.affinity.or(p.map(|p| Arc::clone(&p.allowed)));
@@ -410,6 +414,7 @@ fn new_task(
         exiting: false,
         live_children: 0,
         threads: 0,
+        line,
         space_line: None,
         dead_children: VecDeque::new(),
         runtime: 0,

@@ -38,7 +38,7 @@ fn run_with(costs: Costs, tasks: Vec<TaskSpec>, world: World) -> Report {
 }
 
 /// Two tasks on two CPUs that pass messages to and fro, with pauses of `work`.
-fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) -> Report {
+fn players(cpus: [u32; 2], bytes: u64, work: u64) -> ([TaskSpec; 2], World) {
     let mut world = World::new();
     let channels = [0; 2].map(|_| world.new_channel(ChannelSpec::PIPE));
     let player = move |me: usize| {
@@ -61,23 +61,28 @@ fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) 
             }
         }
     };
-    let spec = |me: usize| {
-        let spec = TaskSpec::new("player", player(me)).affinity(only(cpus[me]));
-        if thread {
-            spec.thread()
-        } else {
-            spec
-        }
-    };
+    let spec = |me: usize| TaskSpec::new("player", player(me)).affinity(only(cpus[me]));
+    ([spec(0), spec(1)], world)
+}
+
+fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) -> Report {
+    let ([first, second], world) = players(cpus, bytes, work);
     if !thread {
-        return run_with(costs, vec![spec(0), spec(1)], world);
+        return run_with(costs, vec![first, second], world);
     }
-    let mut children = vec![spec(1), spec(0)];
+    let mut children = vec![second.thread(), first.thread()];
     let parent = move |_: &mut TaskCtx<'_>| match children.pop() {
         Some(child) => Action::Fork(Box::new(child)),
         None => Action::Exit,
     };
     run_with(costs, vec![TaskSpec::new("parent", parent)], world)
+}
+
+/// The same under the fair class of a kernel that queues at the waker's expense within an LLC.
+fn fair_pair(costs: Costs) -> Report {
+    let (tasks, world) = players([0, 2], 64, 20_000);
+    let load = workload(world, tasks.into(), Stop::AllExit);
+    run_under("cfs-5.9", machine(SHAPE, costs), load)
 }
 
 fn one(costs: Costs, spec: TaskSpec) -> Report {
@@ -205,6 +210,8 @@ fn case(name: &str) -> Option<(Run, Metric)> {
         "switch.switch_thread_ns" => (|c| ping_pong(c, [0, 0], 64, 20_000, true), elapsed),
         "switch.schedule_ns" => (|c| pair(c, [0, 0]), elapsed),
         "wake.wake_ns" => (|c| pair(c, [0, 0]), elapsed),
+        "wake.task_lines" | "wake.queue_lines" => (|c| pair(c, [0, 2]), elapsed),
+        "wake.fair_lines" => (fair_pair, elapsed),
         "ipi.ipi_send_ns" | "ipi.ipi_handle_ns" => (|c| pair(deaf(c), [0, 2]), elapsed),
         "ipi.ipi_core_ns" => (|c| pair(wide(deaf(c)), [0, 1]), elapsed),
         "ipi.ipi_llc_ns" => (|c| pair(deaf(c), [0, 2]), elapsed),

@@ -27,6 +27,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("preempt", "urgent tasks preempt, and pairs hand CPUs over"),
     ("preempt_short", "PREEMPT_SHORT of EEVDF: who wakes with a shorter slice may preempt in spite of run_to_parity"),
     ("queue-width", "the most CPUs that take tasks from one queue of usher's: 1 to 4096"),
+    ("queued-wakeups", "a CPU of another LLC, or one that idles, queues by itself who is woken for it"),
     ("reorder", "the root domain's fields in the proposed order"),
     ("run_to_parity", "RUN_TO_PARITY of EEVDF: who runs goes on until its deadline while it is eligible"),
     ("shard-width", "the most CPUs of a shard, the unit of idle tracking: 1 to 64"),

@@ -41,7 +41,7 @@ use usher_topo::Topology;
 use self::capacity::Unequal;
 use self::moves::Moves;
 use super::fair::weight;
-use super::{EnqueueWhy, Host, Placement, Policy, StopWhy, WakeInfo, WakeKind};
+use super::{EnqueueWhy, Host, Leaving, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
 use crate::costs::IdleState;
 use crate::cpuset::CpuSet;
@@ -174,6 +174,10 @@ impl At {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     fn push(&mut self, task: TaskId) {
         match self.first {
             None => self.first = Some(task),
@@ -217,6 +221,8 @@ pub struct Usher {
     holds: Vec<Hold>, // of hinted tasks
     /// Whom tasks wake, about to sleep.
     pairs: Vec<Pair>,
+    /// Whether the kernel may hand a wakeup to the CPU it is for, which queues the task then.
+    queued_wakeups: bool,
     /// Whether tasks go to the node that wakes them.
     follows: bool,
     /// How often only one other node woke them.
@@ -240,8 +246,8 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `follow`, `granularity`, `preempt`, `queue-width`, `shard-width`, `slice`, `tiers` and `uncrowd`. Under the name
-    /// `usher-no-capacity` all CPUs count as equal.
+    /// With the parameters `follow`, `granularity`, `preempt`, `queue-width`, `queued-wakeups`, `shard-width`, `slice`, `tiers` and
+    /// `uncrowd`. Under the name `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
     /// A value out of range.
@@ -266,6 +272,7 @@ impl Usher {
             patience_ns: DEFAULT_PATIENCE_NS.max(slice_ns.saturating_mul(PATIENCE_SLICES)),
             ..Settings::default()
         };
+        let queued_wakeups = params.bool("queued-wakeups", true)?;
         let follows = params.bool("follow", true)?;
         let uncrowds = params.bool("uncrowd", true)?;
         let width = params.u64("shard-width", 64, 1..=64)? as u32;
@@ -283,6 +290,7 @@ impl Usher {
             tasks: Vec::new(),
             holds: Vec::new(),
             pairs: Vec::new(),
+            queued_wakeups,
             follows,
             followers: Vec::new(),
             bursts: None,
@@ -452,6 +460,13 @@ impl Usher {
         let Known { vtime, place, .. } = self.tasks[task.index()];
         let core = self.core.as_mut().expect("attached");
         core.vtime_after(vtime, place.early())
+    }
+
+    /// `ttwu_queue_cond()` of a scheduler with `SCX_OPS_ALLOW_QUEUED_WAKEUP`: across LLCs, and to a CPU with nothing to run.
+    fn queues_wakeup(&self, host: &Host, cpu: Cpu, waker_cpu: Cpu) -> bool {
+        let llc = |cpu| host.machine().cpu(cpu).llc;
+        let idles = || host.curr(cpu).is_none() && self.at[cpu.index()].is_empty();
+        self.queued_wakeups && cpu != waker_cpu && (llc(cpu) != llc(waker_cpu) || idles())
     }
 
     /// Gives a task to a claimed CPU.
@@ -656,6 +671,7 @@ impl Policy for Usher {
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
+        self.queued_wakeups &= topo.llcs().len() > 1;
         self.follows &= topo.llcs().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
@@ -734,6 +750,24 @@ impl Policy for Usher {
         Placement {
             cpu,
             reason: decision.reason.index() as u16,
+        }
+    }
+
+    fn remote_wake(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, waker_cpu: Cpu) -> bool {
+        let born = host.task(task).last_ran().is_none();
+        let queues = !born && self.queues_wakeup(host, cpu, waker_cpu);
+        let decided = &mut self.tasks[task.index()].decided;
+        if queues && *decided == Decided::Sync {
+            // Nobody hands it over: its waker is not there.
+            *decided = Decided::Nothing;
+        }
+        queues
+    }
+
+    fn wake_leaving(&mut self, host: &mut Host, _: TaskId, cpu: Cpu, waker_cpu: Cpu) -> Leaving {
+        match self.queues_wakeup(host, cpu, waker_cpu) {
+            true => Leaving::Queue,
+            false => Leaving::Wait,
         }
     }
 

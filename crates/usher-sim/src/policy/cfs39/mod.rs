@@ -349,6 +349,10 @@ impl Policy for Cfs39 {
         REASONS
     }
 
+    fn is_fair_class(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> &'static [&'static str] {
         &["no group scheduling in the fair class; real-time tasks run as nice 0"]
     }

@@ -118,6 +118,10 @@ impl Policy for Fair {
         &["no group scheduling, NUMA balancing or energy model in the fair class"]
     }
 
+    fn is_fair_class(&self) -> bool {
+        true
+    }
+
     fn heeds_hints(&self) -> bool {
         self.cfg.hints != Hints::default()
     }
