@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::costs::Costs;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{Channel, ChannelSpec, World};
@@ -71,7 +70,7 @@ fn run_across(policy: &str, sleeps_every: u64) -> Report {
     for (from, to) in there.into_iter().zip(back) {
         tasks.push(answers(from, to, sleeps_every));
     }
-    let machine = machine("numa:2 l3:1 core:4 pu:1", Costs::builtin("generic").expect("it ships"));
+    let machine = machine("numa:2 l3:1 core:4 pu:1", free_costs());
     run_under(policy, machine, workload(world, tasks, Stop::AllExit))
 }
 

@@ -347,6 +347,116 @@ pub fn wakeup(from: usize, to: usize, sleeps: Sleeps) -> io::Result<Wakeup> {
     })
 }
 
+/// A task of the idle class, whose CPU another task keeps busy.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// A call that wakes it from another CPU.
+    pub call: f64,
+    /// How much longer it takes, from when who kept its CPU busy goes to sleep until it runs, than if that one woke it.
+    pub back: f64,
+}
+
+/// A task on `from` wakes one on `to` that has to wait there, and by turns somebody on `to` does. Nobody is interrupted for it.
+pub fn account(from: usize, to: usize) -> io::Result<Account> {
+    const WAKER: u32 = 1;
+    const KEEPER: u32 = 2;
+    let [generation, kept, wakes] = [0; 3].map(AtomicU32::new);
+    let [left_at, ran_at, slept] = [0; 3].map(AtomicU64::new);
+    let (held, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let origin = Instant::now();
+    let now = || origin.elapsed().as_nanos() as u64;
+    let wake = || {
+        generation.fetch_add(1, Ordering::AcqRel);
+        let start = now();
+        futex_wake(&generation);
+        wakes.store(0, Ordering::Release);
+        (now() - start) as f64
+    };
+    let sleep = || -> io::Result<()> {
+        on(to)?;
+        idle_class()?;
+        while !over.load(Ordering::Acquire) {
+            let seen = generation.load(Ordering::Acquire);
+            slept.fetch_add(1, Ordering::AcqRel);
+            while generation.load(Ordering::Acquire) == seen {
+                futex_wait(&generation, seen);
+            }
+            ran_at.store(now(), Ordering::Release);
+        }
+        Ok(())
+    };
+    let keep = || -> io::Result<()> {
+        on(to)?;
+        while !over.load(Ordering::Acquire) {
+            if kept.load(Ordering::Acquire) == 0 {
+                left_at.store(now(), Ordering::Release);
+                futex_wait(&kept, 0);
+                continue;
+            }
+            held.store(true, Ordering::Release);
+            if wakes.load(Ordering::Acquire) == KEEPER {
+                wake();
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    };
+    let patient = |done: &dyn Fn() -> bool, rests: bool| {
+        let start = Instant::now();
+        while !done() {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::other("a task that was woken does not run"));
+            }
+            match rests {
+                true => thread::sleep(REST[0]),
+                false => std::hint::spin_loop(),
+            }
+        }
+        Ok(())
+    };
+    let turns = || -> io::Result<Account> {
+        on(from)?;
+        let (mut calls, mut back) = (Vec::new(), [Vec::new(), Vec::new()]);
+        for turn in 0..2 * SINGLES as u64 {
+            patient(&|| slept.load(Ordering::Acquire) > turn, true)?;
+            thread::sleep(REST[0]);
+            held.store(false, Ordering::Release);
+            let by = [WAKER, KEEPER][turn as usize % 2];
+            wakes.store(by, Ordering::Release);
+            kept.store(1, Ordering::Release);
+            futex_wake(&kept);
+            patient(&|| held.load(Ordering::Acquire), false)?;
+            rest(Sleeps::Busy);
+            if by == WAKER {
+                calls.push(wake());
+            }
+            patient(&|| wakes.load(Ordering::Acquire) == 0, false)?;
+            rest(Sleeps::Busy);
+            kept.store(0, Ordering::Release);
+            patient(&|| slept.load(Ordering::Acquire) > turn + 1, true)?;
+            let took = ran_at.load(Ordering::Acquire) - left_at.load(Ordering::Acquire);
+            back[turn as usize % 2].push(took as f64);
+        }
+        let [from_elsewhere, from_here] = back.map(low);
+        Ok(Account {
+            call: low(calls),
+            back: from_elsewhere - from_here,
+        })
+    };
+    thread::scope(|scope| {
+        let others = [scope.spawn(sleep), scope.spawn(keep)];
+        let found = scope.spawn(turns).join().expect("a loop cannot panic");
+        over.store(true, Ordering::Release);
+        kept.store(1, Ordering::Release);
+        futex_wake(&kept);
+        wake();
+        for other in others {
+            other.join().expect("a loop cannot panic")?;
+        }
+        found
+    })
+}
+
 /// Until the woken task sleeps again. The waker stays awake: its own CPU is not to be found asleep.
 fn rest(sleeps: Sleeps) {
     let long = match sleeps {

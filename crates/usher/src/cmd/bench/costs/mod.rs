@@ -32,6 +32,8 @@ const HOST_POLLS_NS: u64 = 200_000;
 const PLACING_NS: f64 = (work::SELECT_NS + work::QUEUE_NS) as f64;
 /// ... and for taking one off its queue and picking the next.
 const PICKING_NS: f64 = (work::QUEUE_NS + work::PICK_NS) as f64;
+/// Lines that its model has of a run queue, two each way, and of a futex, one way.
+const MODELLED_LINES: f64 = 2.5;
 
 /// What things cost on this machine, as a cost file for the simulator.
 ///
@@ -321,6 +323,33 @@ fn life_costs(table: &mut Table, process: Lives, thread: (f64, f64), parts: &Par
     );
 }
 
+/// The lines in which the kernel keeps account of a run queue. Returns what it takes to fetch these and those of a task.
+fn account_costs(
+    table: &mut Table,
+    (from, to): (usize, usize),
+    base: &Costs,
+    parts: &Parts,
+) -> io::Result<f64> {
+    let what = format!("a wakeup from CPU {from} of a task that waits on CPU {to}");
+    let account = step(&what, kernel::account(from, to))?;
+    let line = step("a line to and fro", hardware::line_ns(from, to))?.max(1.0);
+    let call = parts.calls.syscall + parts.calls.futex + parts.wake;
+    let each_way = ((account.call - call) + account.back) / 2.0;
+    let lines = (each_way / line - MODELLED_LINES).max(base.n.task_lines as f64);
+    let of_queues = lines - base.n.task_lines as f64;
+    let how = "FUTEX_WAKE of a task of the idle class on a busy core of the LLC, beyond one on the same CPU, and how much later it runs then, in \
+               lines";
+    let base_of = (base.n.queue_lines + base.n.fair_lines).max(1) as f64;
+    for (name, share) in [
+        ("wake.queue_lines", base.n.queue_lines),
+        ("wake.fair_lines", base.n.fair_lines),
+    ] {
+        let share = share as f64 / base_of;
+        table.put(name, of_queues * share, format!("{how}; {share:.2} of them"));
+    }
+    Ok(lines * line)
+}
+
 /// Wakeups of other CPUs by distance, and the idle states that these come out of.
 fn wakeup_costs(
     table: &mut Table,
@@ -334,6 +363,10 @@ fn wakeup_costs(
         step(&what, kernel::wakeup(from, to, sleeps))
     };
     let here = wakeup(cpu, cpu, Sleeps::Here)?;
+    let account = match pairs.get(&Apart::Llc).and_then(|pairs| pairs.first()) {
+        Some(&pair) => account_costs(table, pair, base, parts)?,
+        None => 0.0,
+    };
     let handle = base.n.ipi_handle_ns as f64;
     let mut halts = None;
     for (apart, name) in Apart::ALL.into_iter().zip([
@@ -346,15 +379,15 @@ fn wakeup_costs(
             continue;
         };
         let busy = wakeup(from, to, Sleeps::Busy)?;
-        let way = busy.until - busy.call - parts.calls.schedule - parts.threads - handle;
-        table.put_some(name, way, format!("a wakeup between {}, of a CPU busy with the idle class, less call, switch and what the base says of the handler", apart.text()));
+        let way = busy.until - busy.call - parts.calls.schedule - parts.threads - handle - account;
+        table.put_some(name, way, format!("a wakeup between {}, of a CPU busy with the idle class, less call, switch, account and what the base says of the handler", apart.text()));
         if halts.is_none() {
-            let sent = busy.call - here.call;
+            let sent = busy.call - here.call - account;
             table.put(
                 "ipi.ipi_send_ns",
                 sent,
                 format!(
-                    "FUTEX_WAKE between {}, beyond one on the same CPU",
+                    "FUTEX_WAKE between {}, beyond one on the same CPU, less account",
                     apart.text()
                 ),
             );
