@@ -196,6 +196,15 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	return gives;
 }
 
+/* p goes to this CPU, next, or to one beside it that was claimed. By itself, lest the frame below grows. */
+static __noinline void turn_to(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
+{
+	if (cid == cid_of(u, bpf_get_smp_processor_id()))
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
+	else
+		send(u, p, cid);
+}
+
 /*
  * As above; if it gives way to p, now or later, the CPU where p runs, else -1. The caller has asked for the allowed CPUs and found some; they
  * are asked for again, one time in sixteen, as its request would make its frame too large for what it calls on unequal CPUs.
@@ -215,7 +224,7 @@ static __noinline s32 give_way(struct usher __arena *u, struct task_struct *p, u
 	}
 	if (gives != USHER_GIVES_NOW)
 		usher_pair_woke(u, self, scx_bpf_now());
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
+	turn_to(u, p, d.cid, gives == USHER_GIVES_NOW ? SCX_ENQ_PREEMPT : 0);
 	return u->cids[d.cid].cpu;
 }
 

@@ -36,6 +36,7 @@ const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
 const volatile bool usher_uncrowds = true; /* cores have several threads: the same for tasks that move off crowded ones */
 const volatile bool usher_follows = true; /* there are several LLCs: the same for tasks that go to those who wake them */
+const volatile bool usher_queued_wakeups = true; /* the kernel may leave it to a CPU to queue who is woken for it: the same for that */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
 
@@ -158,6 +159,27 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "capacity.bpf.h"
 #include "move.bpf.h"
 #include "class.bpf.h"
+/*
+ * At select_cpu: p goes to a CPU that was claimed for it, and which may be the one that queues it. Until then nothing is said to the kernel, only
+ * to that CPU: who changes its class meanwhile, or is there when we end, would keep what was said until its next wakeup, and Linux warns of that.
+ */
+static __always_inline void send(struct usher __arena *u, struct task_struct *p, u32 cid)
+{
+	if (usher_queued_wakeups)
+		usher_host_cpus[cid].expects_pid = p->pid;
+	else
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
+}
+
+/* At enqueue: whether p comes to the CPU that was claimed for it. */
+static __always_inline bool comes_as_sent(struct task_struct *p, u32 cid)
+{
+	if (!usher_queued_wakeups || usher_host_cpus[cid].expects_pid != p->pid)
+		return false;
+	usher_host_cpus[cid].expects_pid = 0;
+	return true;
+}
+
 #include "hand.bpf.h"
 #include "follow.bpf.h"
 
@@ -224,7 +246,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	if (r.wake == USHER_WAKE_SYNC)
 		usher_pair_woke(u, self, scx_bpf_now());
 	if (d.claimed)
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
+		send(u, p, d.cid);
 	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
 	return u->cids[d.cid].cpu;
 }
@@ -342,7 +364,7 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cid = cid_of(u, cpu);
 	bool pinned;
 
-	if (!is_heard(u)) {
+	if (!is_heard(u) || comes_as_sent(p, cid)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 		return;
 	}

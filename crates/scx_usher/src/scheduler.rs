@@ -328,10 +328,14 @@ fn open<'obj>(
         // A running task that moves must not be kept where it is: bpf/move.bpf.h.
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
     }
-    if machine.llcs() && !args.no_queued_wakeups {
-        // Within one LLC nobody gains by it. 0 on kernels that do not know it.
-        ops.flags |= *compat::SCX_OPS_ALLOW_QUEUED_WAKEUP;
-    }
+    // Within one LLC nobody gains by it. 0 on kernels that do not know it.
+    let queued_wakeups = match args.idle {
+        Idle::Usher if machine.llcs() && !args.no_queued_wakeups => {
+            *compat::SCX_OPS_ALLOW_QUEUED_WAKEUP
+        }
+        _ => 0,
+    };
+    ops.flags |= queued_wakeups;
     if requeues_from_anywhere() {
         ops.cpu_release = std::ptr::null_mut();
     }
@@ -347,6 +351,7 @@ fn open<'obj>(
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_unequal = machine.unequal() as _;
     rodata.usher_uncrowds = uncrowds as _;
+    rodata.usher_queued_wakeups = (queued_wakeups != 0) as _;
     rodata.usher_follows = (machine.llcs() && !args.no_follow) as _;
     rodata.usher_nr_possible = machine.nr_possible;
     rodata.usher_no_preempt = args.no_preempt as _;

@@ -49,6 +49,7 @@ pub struct HostCpu {
     sync_pid: u32,
     gives_pid: u32,
     helps: u32,
-    unused: [u32; 4],
+    expects_pid: u32,
+    unused: [u32; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

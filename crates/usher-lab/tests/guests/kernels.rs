@@ -28,7 +28,7 @@ enum Under {
 }
 
 /// The steps of a boot: the test's name, the script, and what it runs under.
-const STEPS: [(&str, &str, Under); 15] = [
+const STEPS: [(&str, &str, Under); 16] = [
     ("every_cpu_works", EVERY_CPU_WORKS, Under::Tested),
     ("hackbench", "hackbench -g 2 -l 100", Under::Tested),
     (
@@ -57,6 +57,7 @@ const STEPS: [(&str, &str, Under); 15] = [
     ("pairs_part", PAIRS_PART, Under::Tested),
     ("partners_stay", PARTNERS_STAY, Under::Tested),
     ("partners_follow", PARTNERS_FOLLOW, Under::Tested),
+    ("wakeups_are_queued", WAKEUPS_ARE_QUEUED, Under::Tested),
     ("dump", DUMP, Under::Tested),
     ("second_loader", SECOND_LOADER, Under::Tested),
     ("killed_loader", KILLED_LOADER, Under::Tested),
@@ -245,6 +246,22 @@ taskset -c 12 sh -c '
     for pid in $*; do echo \"ends on CPU $(cut -d \" \" -f 39 /proc/$pid/stat) of 16\"; done
 ' answers $answers || exit 1
 wait $answers
+loader_lives";
+
+// A shell on CPU 12, of the second node, answers one on CPU 0. The kernel traces a wakeup where the task is queued.
+const WAKEUPS_ARE_QUEUED: &str = "
+trace=/sys/kernel/tracing
+mount -t tracefs none $trace 2>/dev/null
+mkfifo /tmp/far /tmp/back
+taskset -c 12 sh -c 'while read line; do echo $line; done' < /tmp/far > /tmp/back & answers=$!
+echo 1 > $trace/events/sched/sched_wakeup/enable
+taskset -c 0 sh -c 'exec 3> /tmp/far 4< /tmp/back
+    n=1; while [ $n -le 200 ]; do echo $n >&3; read line <&4; n=$((n + 1)); done; echo \"the last answer: $line\"'
+echo 0 > $trace/events/sched/sched_wakeup/enable
+wait $answers
+grep \"sched_wakeup: .* pid=$answers .* target_cpu=012\" $trace/trace > /tmp/wakeups
+echo \"queued by CPU 0: $(grep -c '\\[000\\]' /tmp/wakeups) wakeups\"
+echo \"queued by CPU 12: $(grep -c '\\[012\\]' /tmp/wakeups) wakeups\"
 loader_lives";
 
 // What the kernel also writes when it ends a scheduler, but asked for: two hogs share CPU 5 and nothing else runs.
@@ -568,6 +585,19 @@ fn partners_follow(kernel: &str) {
     }
 }
 
+/// Goal: who is woken for a CPU of another LLC is queued there, at that CPU's expense. Catches: a scheduler whose wakers fetch other
+/// CPUs' run queues.
+fn wakeups_are_queued(kernel: &str) {
+    let (step, context) = step(kernel, "wakeups_are_queued");
+    stayed(step, &context);
+    assert!(context.contains("the last answer: 200"), "{context}");
+    let [by_waker, by_target] =
+        ["0", "12"].map(|cpu| numbers_after(&format!("queued by CPU {cpu}: "), &context)[0]);
+    if by_usher(step) {
+        assert!(by_waker < 10 && by_target > 100, "{context}");
+    }
+}
+
 /// Goal: the kernel's dump shows what usher knows of a CPU. Catches: a dump that names another CPU's state or none, or that
 /// is drowned in the lines of CPUs which are merely idle.
 fn dump(kernel: &str) {
@@ -644,5 +674,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay partners_follow dump second_loader killed_loader
+                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay partners_follow wakeups_are_queued dump second_loader killed_loader
                  kernel_scheduler_afterwards);
