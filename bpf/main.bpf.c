@@ -162,6 +162,8 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 /*
  * At select_cpu: p goes to a CPU that was claimed for it, and which may be the one that queues it. Until then nothing is said to the kernel, only
  * to that CPU: who changes its class meanwhile, or is there when we end, would keep what was said until its next wakeup, and Linux warns of that.
+ *
+ * Tolerated: who was sent and came elsewhere, as its allowed CPUs changed, is taken for sent when it is next queued there, and goes first once.
  */
 static __always_inline void send(struct usher __arena *u, struct task_struct *p, u32 cid)
 {

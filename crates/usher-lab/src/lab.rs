@@ -465,28 +465,36 @@ impl Prepared {
             options.time = Time::Instructions { seed };
         }
         let files = &self.files;
-        let mut boot = || {
+        let mut boot = |options: &BootOptions| {
             runner::boot(
                 &self.cache,
                 &self.kernel,
                 &self.base,
                 files.clone(),
                 &job,
-                &options,
+                options,
                 observer,
             )
         };
-        match boot() {
+        match boot(&options) {
             Err(LabError::Guest {
                 what,
                 emulator_suspect: true,
                 ..
             }) => {
+                // With the same seed it would come to the same fault.
+                let again = match &mut options.time {
+                    Time::Instructions { seed } => {
+                        *seed = !*seed;
+                        format!("tried once more, with seed {seed}")
+                    }
+                    _ => "tried once more".into(),
+                };
                 say(&format!(
                     "the guest {what}; what its console shows no real CPU does, so this is taken for the \
-                     emulator's fault and tried once more"
+                     emulator's fault and {again}"
                 ));
-                boot()
+                boot(&options)
             }
             other => other,
         }

@@ -228,7 +228,7 @@ impl Lines {
     }
 
     /// A new class, of which each line stands for this many that travel together, one after the other: a transfer takes as many
-    /// times as long, and counts as many times. Nobody waits for them: each is free again long before the last has come.
+    /// times as long, and counts as many times. Others wait for them until the last has come; who has them waits for nobody.
     pub fn bundles(&mut self, name: &str, lines: u32) -> LineClass {
         assert!(self.classes.iter().all(|c| c.name != name), "{name} is a class already");
         let class = self.class(name);
@@ -349,10 +349,7 @@ impl Lines {
             ns += Nanos::from(self.rmw_ns);
         }
         let moves = dirty || kind != Access::Read;
-        let wait = match bundle {
-            Some(_) => 0,
-            None => self.lines[id.index()].book(kind, moves, at, ns),
-        };
+        let wait = self.lines[id.index()].book(kind, moves, at, ns);
         let stats = &mut self.classes[class];
         match cost.from {
             Some(distance) => stats.transfers[distance as usize] += u64::from(weight),
