@@ -230,7 +230,10 @@ impl Lines {
     /// A new class, of which each line stands for this many that travel together, one after the other: a transfer takes as many
     /// times as long, and counts as many times. Others wait for them until the last has come; who has them waits for nobody.
     pub fn bundles(&mut self, name: &str, lines: u32) -> LineClass {
-        assert!(self.classes.iter().all(|c| c.name != name), "{name} is a class already");
+        assert!(
+            self.classes.iter().all(|c| c.name != name),
+            "{name} is a class already"
+        );
         let class = self.class(name);
         self.bundles[class.index()] = Some(lines);
         class

@@ -325,16 +325,15 @@ fn new_host(
     let topo = machine.topo();
     let mut lines = Lines::new(machine);
     let nr_cpus = machine.nr_cpu_numbers();
-    let (queue_lines, task_class) = crate::bookkeeping::lines(&mut lines, &costs.n, policy.is_fair_class(), nr_cpus);
+    let (queue_lines, task_class) =
+        crate::bookkeeping::lines(&mut lines, &costs.n, policy.is_fair_class(), nr_cpus);
     Host {
         object_class: lines.class("workload objects"),
         now: 0,
         actor: machine.cpus()[0],
         charged: 0,
         tasks: Vec::new(),
-        cpus: (0..nr_cpus)
-            .map(|i| new_cpu(machine, i))
-            .collect(),
+        cpus: (0..nr_cpus).map(|i| new_cpu(machine, i)).collect(),
         core_busy: vec![0; topo.cores().len()],
         smt_scale: (costs.smt_share_permille.iter())
             .map(|share| 1_024_000 / share)
@@ -346,7 +345,11 @@ fn new_host(
         world,
         queue: EventQueue::new(),
         cookies: Slots::default(),
-        stats: Stats::new(costs.idle_states.len(), topo.tiers().len(), policy.reasons().len()),
+        stats: Stats::new(
+            costs.idle_states.len(),
+            topo.tiers().len(),
+            policy.reasons().len(),
+        ),
         rng: Rng::stream(seed, STREAM_POLICY),
         tick_phase: Rng::stream(seed, STREAM_TICK).below(machine.tick_ns()),
         seed,

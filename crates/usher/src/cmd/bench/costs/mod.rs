@@ -345,7 +345,11 @@ fn account_costs(
         ("wake.fair_lines", base.n.fair_lines),
     ] {
         let share = share as f64 / base_of;
-        table.put(name, of_queues * share, format!("{how}; {share:.2} of them"));
+        table.put(
+            name,
+            of_queues * share,
+            format!("{how}; {share:.2} of them"),
+        );
     }
     Ok(lines * line)
 }
