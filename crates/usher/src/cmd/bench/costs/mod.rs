@@ -331,7 +331,12 @@ fn account_costs(
     parts: &Parts,
 ) -> io::Result<f64> {
     let what = format!("a wakeup from CPU {from} of a task that waits on CPU {to}");
-    let account = step(&what, kernel::account(from, to))?;
+    let Some(account) = step(&what, kernel::account(from, to))? else {
+        table
+            .missing
+            .push("wake.queue_lines (others keep the CPU busy)".into());
+        return Ok(0.0);
+    };
     let line = step("a line to and fro", hardware::line_ns(from, to))?.max(1.0);
     let call = parts.calls.syscall + parts.calls.futex + parts.wake;
     let each_way = ((account.call - call) + account.back) / 2.0;
