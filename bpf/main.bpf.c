@@ -159,6 +159,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "capacity.bpf.h"
 #include "move.bpf.h"
 #include "class.bpf.h"
+
 /*
  * At select_cpu: p goes to a CPU that was claimed for it, and which may be the one that queues it. Until then nothing is said to the kernel, only
  * to that CPU: who changes its class meanwhile, or is there when we end, would keep what was said until its next wakeup, and Linux warns of that.

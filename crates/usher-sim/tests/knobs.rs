@@ -65,6 +65,7 @@ fn players(cpus: [u32; 2], bytes: u64, work: u64) -> ([TaskSpec; 2], World) {
     ([spec(0), spec(1)], world)
 }
 
+/// These two as processes, or as threads of one.
 fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) -> Report {
     let ([first, second], world) = players(cpus, bytes, work);
     if !thread {
@@ -78,7 +79,7 @@ fn ping_pong(costs: Costs, cpus: [u32; 2], bytes: u64, work: u64, thread: bool) 
     run_with(costs, vec![TaskSpec::new("parent", parent)], world)
 }
 
-/// The same under the fair class of a kernel that queues at the waker's expense within an LLC.
+/// The same as `pair()` under the fair class of a kernel that queues at the waker's expense within an LLC.
 fn fair_pair(costs: Costs) -> Report {
     let (tasks, world) = players([0, 2], 64, 20_000);
     let load = workload(world, tasks.into(), Stop::AllExit);
