@@ -27,9 +27,10 @@ pub const SCHEMA: &str = "usher-experiment/1";
 const RUNS_MAX: u32 = 10_000;
 
 /// Parameters of workloads that say how long a run is. They may differ between quick and full.
-pub const LENGTHS: [&str; 7] = [
+pub const LENGTHS: [&str; 8] = [
     "runtime",
     "warmup",
+    "total_warmup",
     "loops",
     "total_messages",
     "reckoned_loops",

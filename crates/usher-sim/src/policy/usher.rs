@@ -223,6 +223,8 @@ pub struct Usher {
     pairs: Vec<Pair>,
     /// Whether the kernel may hand a wakeup to the CPU it is for, which queues the task then.
     queued_wakeups: bool,
+    /// The host's words of a CPU, among them whom it was claimed for (`expects_pid`).
+    words: Vec<LineId>, // by cpu
     /// Whether tasks go to the node that wakes them.
     follows: bool,
     /// How often only one other node woke them.
@@ -291,6 +293,7 @@ impl Usher {
             holds: Vec::new(),
             pairs: Vec::new(),
             queued_wakeups,
+            words: Vec::new(),
             follows,
             followers: Vec::new(),
             bursts: None,
@@ -467,6 +470,13 @@ impl Usher {
         let llc = |cpu| host.machine().cpu(cpu).llc;
         let idles = || host.curr(cpu).is_none() && self.at[cpu.index()].is_empty();
         self.queued_wakeups && cpu != waker_cpu && (llc(cpu) != llc(waker_cpu) || idles())
+    }
+
+    /// A look at a CPU's words of the host, or a change: whom it was claimed for, if wakeups are queued, is told in one.
+    fn words(&self, host: &mut Host, cpu: Cpu, access: Access) {
+        if self.queued_wakeups {
+            host.access(self.words[cpu.index()], access);
+        }
     }
 
     /// Gives a task to a claimed CPU.
@@ -672,6 +682,8 @@ impl Policy for Usher {
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
         self.queued_wakeups &= topo.llcs().len() > 1;
+        let class = host.line_class("usher-host");
+        self.words = host.new_lines(class, machine.nr_cpu_numbers());
         self.follows &= topo.llcs().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
@@ -747,6 +759,9 @@ impl Policy for Usher {
             false if sync => Decided::Sync,
             false => Decided::Nothing,
         };
+        if decision.claimed {
+            self.words(host, cpu, Access::Write);
+        }
         Placement {
             cpu,
             reason: decision.reason.index() as u16,
@@ -773,7 +788,9 @@ impl Policy for Usher {
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
+        self.words(host, cpu, Access::Read);
         if decided == Decided::Claimed(cpu) {
+            self.words(host, cpu, Access::Write);
             self.put_local(host, task, cpu);
         } else if decided == Decided::Behind(cpu) {
             self.tasks[task.index()].place = Place::Local(cpu);
@@ -846,6 +863,7 @@ impl Policy for Usher {
             let (cid, vtime) = (self.cid(cpu), self.tasks[task.index()].vtime);
             let (now, weight) = (host.now(), scx_weight(host, task));
             self.call(host, 0, |core| core.turn_begin(cid, vtime, now, weight));
+            self.words(host, cpu, Access::Write);
             self.tell_class(host, cid, task);
         }
         Some(task)
