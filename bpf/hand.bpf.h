@@ -199,10 +199,12 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 /* p goes to this CPU, next, or to one beside it that was claimed. By itself, lest the frame below grows. */
 static __noinline void turn_to(struct usher __arena *u, struct task_struct *p, u32 cid, u64 enq_flags)
 {
-	if (cid == cid_of(u, bpf_get_smp_processor_id()))
+	u32 self = cid_of(u, bpf_get_smp_processor_id());
+
+	if (cid == self)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 	else
-		send(u, p, cid);
+		send(u, p, self);
 }
 
 /*

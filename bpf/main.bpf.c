@@ -161,25 +161,37 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 #include "class.bpf.h"
 
 /*
- * At select_cpu: p goes to a CPU that was claimed for it, and which may be the one that queues it. Until then nothing is said to the kernel, only
- * to that CPU: who changes its class meanwhile, or is there when we end, would keep what was said until its next wakeup, and Linux warns of that.
- *
- * Tolerated: who was sent and came elsewhere, as its allowed CPUs changed, is taken for sent when it is next queued there, and goes first once.
+ * At select_cpu: p goes to a CPU that was claimed for it, and which may be the one that queues it. Until then nothing is said to the kernel:
+ * who changes its class meanwhile, or is there when we end, would keep what was said until its next wakeup, and Linux warns of that.
  */
-static __always_inline void send(struct usher __arena *u, struct task_struct *p, u32 cid)
+static __always_inline void send(struct usher __arena *u, struct task_struct *p, u32 self)
 {
 	if (usher_queued_wakeups)
-		usher_host_cpus[cid].expects_pid = p->pid;
+		usher_host_cpus[self].sent_pid = p->pid;
 	else
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, 0);
 }
 
-/* At enqueue: whether p comes to the CPU that was claimed for it. */
-static __always_inline bool comes_as_sent(struct task_struct *p, u32 cid)
+/*
+ * At enqueue: whether p comes to the CPU that was claimed for it. Either the CPU that placed it queues it, as the next that it queues at all,
+ * or the claimed one, which nobody told for whom it was claimed: it is taken to be for the first who comes while it idles.
+ *
+ * Tolerated: it was claimed for another, or to look for work, which then is queued like those who found no idle CPU; and who was sent and comes
+ * elsewhere, as its allowed CPUs changed, goes first there.
+ */
+static __always_inline bool comes_as_sent(struct usher __arena *u, struct task_struct *p, u32 self, u32 cid, u64 enq_flags)
 {
-	if (!usher_queued_wakeups || usher_host_cpus[cid].expects_pid != p->pid)
+	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
+	bool placed = me->sent_pid == p->pid;
+
+	if (!usher_queued_wakeups)
 		return false;
-	usher_host_cpus[cid].expects_pid = 0;
+	me->sent_pid = 0;
+	if (placed)
+		return true;
+	if (self != cid || !(enq_flags & SCX_ENQ_WAKEUP) || me->came || !usher_claimed(u, cid))
+		return false;
+	me->came = 1;
 	return true;
 }
 
@@ -249,7 +261,7 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	if (r.wake == USHER_WAKE_SYNC)
 		usher_pair_woke(u, self, scx_bpf_now());
 	if (d.claimed)
-		send(u, p, d.cid);
+		send(u, p, self);
 	usher_host_cpus[self].sync_pid = !d.claimed && r.wake == USHER_WAKE_SYNC ? p->pid : 0;
 	return u->cids[d.cid].cpu;
 }
@@ -367,7 +379,7 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cid = cid_of(u, cpu);
 	bool pinned;
 
-	if (!is_heard(u) || comes_as_sent(p, cid)) {
+	if (!is_heard(u) || comes_as_sent(u, p, self, cid, enq_flags)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 		return;
 	}
@@ -715,6 +727,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		if (outranked(cpu))
 			give_up(u, cpu, cid);
 		usher_host_cpus[cid].vain = 0;
+		usher_host_cpus[cid].came = 0;
 		usher_idle_exit(u, cid);
 		rescue(u, cid);
 		return;

@@ -197,12 +197,16 @@ USHER_FN bool usher_idle_enter(struct usher USHER_MEM *u, u32 cid)
 	return usher_idle_look(u, cid);
 }
 
+/* cid has nothing to run, and since it reported so somebody claimed it: for a task that is on its way, or to look for work. */
+USHER_INLINE bool usher_claimed(struct usher USHER_MEM *u, u32 cid)
+{
+	return u->cpus[cid].idle && !usher_cid_idle(u, cid);
+}
+
 /* cid was idle, was woken, found nothing to run and stays idle: give back what a claimer took. */
 USHER_FN bool usher_idle_again(struct usher USHER_MEM *u, u32 cid)
 {
-	if (!u->cpus[cid].idle)
-		return false;
-	if (usher_cid_idle(u, cid))
+	if (!usher_claimed(u, cid))
 		return false;
 	env_count(u, cid, USHER_EV_IDLE_REENTERED);
 	return usher_idle_look(u, cid);

@@ -208,7 +208,7 @@ USHER_UNIT u64 usher_stream_placed(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_idle_exit(u, cid);
 		usher_stream_runs(u, s, cid);
 	} else {
-		usher_stream_note(s, usher_idle_again(u, cid));
+		usher_stream_note(s, usher_claimed(u, cid) << 1 | usher_idle_again(u, cid));
 	}
 	s->placed++;
 	return 0;

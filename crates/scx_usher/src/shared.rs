@@ -49,7 +49,8 @@ pub struct HostCpu {
     sync_pid: u32,
     gives_pid: u32,
     helps: u32,
-    expects_pid: u32,
-    unused: [u32; 3],
+    sent_pid: u32,
+    came: u32,
+    unused: [u32; 2],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

@@ -19,6 +19,11 @@ bool USHER_EXPORT(idle_again)(struct usher *u, u32 cid)
 	return usher_idle_again(u, cid);
 }
 
+bool USHER_EXPORT(claimed)(struct usher *u, u32 cid)
+{
+	return usher_claimed(u, cid);
+}
+
 void USHER_EXPORT(idle_exit)(struct usher *u, u32 cid)
 {
 	usher_idle_exit(u, cid);

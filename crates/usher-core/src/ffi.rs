@@ -217,6 +217,7 @@ macro_rules! environments {
 environments! {
     idle_enter = usher_native_idle_enter | usher_traced_idle_enter: (*mut Usher, u32) -> bool;
     idle_again = usher_native_idle_again | usher_traced_idle_again: (*mut Usher, u32) -> bool;
+    claimed = usher_native_claimed | usher_traced_claimed: (*mut Usher, u32) -> bool;
     idle_exit = usher_native_idle_exit | usher_traced_idle_exit: (*mut Usher, u32);
     test_and_clear = usher_native_test_and_clear | usher_traced_test_and_clear:
         (*mut Usher, u32) -> bool;

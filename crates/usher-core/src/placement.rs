@@ -252,6 +252,13 @@ impl Core {
         unsafe { (self.api.idle_again)(self.u, cid) }
     }
 
+    /// Whether `cid` has nothing to run, and since it reported so somebody claimed it.
+    pub fn claimed(&mut self, cid: Cid) -> bool {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        unsafe { (self.api.claimed)(self.u, cid) }
+    }
+
     /// `cid` runs something.
     pub fn idle_exit(&mut self, cid: Cid) {
         let cid = self.cid(cid);

@@ -125,6 +125,25 @@ impl<'a> Btf<'a> {
         })
     }
 
+    /// True when some enumeration has a value of this name.
+    pub fn has_enumerator(&self, wanted: &str) -> bool {
+        let size_of = |kind| match kind {
+            KIND_ENUM => Some(8),
+            KIND_ENUM64 => Some(12),
+            _ => None,
+        };
+        self.offsets.iter().any(|&at| {
+            let Some(record) = self.record_at(at) else {
+                return false;
+            };
+            size_of(record.kind).is_some_and(|size| {
+                (0..record.vlen)
+                    .filter_map(|index| uint::<4>(self.types, at + 12 + index * size))
+                    .any(|name| self.string(name as usize) == wanted)
+            })
+        })
+    }
+
     /// The first sched_ext kfunc that still shows the argument meant only for the kernel, if any.
     ///
     /// A kfunc is wrong when its last argument is the hidden `struct bpf_prog_aux *` and it is not one
@@ -315,6 +334,27 @@ mod tests {
         assert!(btf.arguments("scx_bpf_nonesuch").is_none());
         assert!(btf.has_struct("task_struct") && !btf.has_struct("sched_ext_ops"));
         assert_eq!(btf.functions_named("scx_"), ["scx_bpf_select"]);
+    }
+
+    /// Goal: values of enumerations are found, of either size, and nothing else is. Method: one of each, the value wanted in the middle.
+    #[test]
+    fn enumerators_are_found() {
+        let mut builder = Builder::default();
+        let names = ["A", "B", "C"].map(|name| builder.name(name));
+        let small: Vec<u32> = names.iter().flat_map(|&name| [name, 0]).collect();
+        let names = ["D", "E", "F"].map(|name| builder.name(name));
+        let large: Vec<u32> = names.iter().flat_map(|&name| [name, 0, 1]).collect();
+        builder.record("X", KIND_ENUM, 3, 4, &small);
+        builder.record("Y", KIND_ENUM64, 3, 8, &large);
+        builder.record("Z", KIND_STRUCT, 0, 8, &[]);
+        let bytes = builder.finish();
+        let btf = Btf::parse(&bytes).unwrap();
+        assert!(["A", "B", "C", "D", "E", "F"]
+            .iter()
+            .all(|name| btf.has_enumerator(name)));
+        assert!(!["X", "Y", "Z", ""]
+            .iter()
+            .any(|name| btf.has_enumerator(name)));
     }
 
     /// Goal: the kernel's BTF is found in a raw image, and what only looks like it is not taken. Method: a section

@@ -176,6 +176,14 @@ impl Machine<'_> {
             "scx_bpf_pick_idle_cpu_node",
             "only `scx_usher --idle builtin-node` needs it: Linux 6.15",
         );
+        let (name, flag) = ("queued wakeups", "SCX_OPS_ALLOW_QUEUED_WAKEUP");
+        checks.push(match btf.has_enumerator(flag) {
+            true => Check::fine(part, name, flag),
+            false => {
+                let remedy = "with several last-level caches wakers queue on other CPUs by themselves, which costs them more: Linux 6.15";
+                Check::missing(part, name, format!("no {flag}"), remedy).optional()
+            }
+        });
         checks
     }
 

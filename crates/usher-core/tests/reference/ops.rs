@@ -420,9 +420,9 @@ impl<'a> Pair<'a> {
                 self.plain.idle_enter(cid),
             ),
             Op::Again(cid) => same(
-                "idle_again",
-                self.core.idle_again(Cid(cid)),
-                self.plain.idle_again(cid),
+                "claimed, idle_again",
+                (self.core.claimed(Cid(cid)), self.core.idle_again(Cid(cid))),
+                (self.plain.claimed(cid), self.plain.idle_again(cid)),
             ),
             Op::Exit(cid) => {
                 self.core.idle_exit(Cid(cid));

@@ -122,6 +122,10 @@ impl<'a> Plain<'a> {
         !self.announced.is_empty()
     }
 
+    pub fn claimed(&self, cid: u32) -> bool {
+        self.reported.contains(&cid) && !self.idle.contains(&cid)
+    }
+
     pub fn idle_again(&mut self, cid: u32) -> bool {
         self.reported.contains(&cid) && self.idle.insert(cid) && !self.announced.is_empty()
     }

@@ -157,6 +157,8 @@ struct At {
     since: Nanos,
     cid: Cid,
     queue: Queue,
+    /// Since it went idle, somebody was queued here for whom it may have been claimed.
+    came: bool,
 }
 
 const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
@@ -171,6 +173,7 @@ impl At {
             since: 0,
             cid,
             queue,
+            came: false,
         }
     }
 
@@ -223,8 +226,6 @@ pub struct Usher {
     pairs: Vec<Pair>,
     /// Whether the kernel may hand a wakeup to the CPU it is for, which queues the task then.
     queued_wakeups: bool,
-    /// The host's words of a CPU, among them whom it was claimed for (`expects_pid`).
-    words: Vec<LineId>, // by cpu
     /// Whether tasks go to the node that wakes them.
     follows: bool,
     /// How often only one other node woke them.
@@ -293,7 +294,6 @@ impl Usher {
             holds: Vec::new(),
             pairs: Vec::new(),
             queued_wakeups,
-            words: Vec::new(),
             follows,
             followers: Vec::new(),
             bursts: None,
@@ -472,11 +472,29 @@ impl Usher {
         self.queued_wakeups && cpu != waker_cpu && (llc(cpu) != llc(waker_cpu) || idles())
     }
 
-    /// A look at a CPU's words of the host, or a change: whom it was claimed for, if wakeups are queued, is told in one.
-    fn words(&self, host: &mut Host, cpu: Cpu, access: Access) {
-        if self.queued_wakeups {
-            host.access(self.words[cpu.index()], access);
+    /// Whether a task that is queued comes to the CPU that was claimed for it. If that CPU queues it, nobody told it for whom it was claimed: it is
+    /// taken to be for the first who comes while it idles.
+    fn comes_as_sent(
+        &mut self,
+        host: &mut Host,
+        cpu: Cpu,
+        why: EnqueueWhy,
+        decided: Decided,
+    ) -> bool {
+        let woken = matches!(
+            why,
+            EnqueueWhy::Placed {
+                kind: WakeKind::Wake,
+                ..
+            }
+        );
+        if !self.queued_wakeups || !woken || host.this_cpu() != cpu || self.at[cpu.index()].came {
+            return decided == Decided::Claimed(cpu);
         }
+        let cid = self.cid(cpu);
+        let claimed = self.call(host, 0, |core| core.claimed(cid));
+        self.at[cpu.index()].came |= claimed;
+        claimed
     }
 
     /// Gives a task to a claimed CPU.
@@ -682,8 +700,6 @@ impl Policy for Usher {
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
         self.queued_wakeups &= topo.llcs().len() > 1;
-        let class = host.line_class("usher-host");
-        self.words = host.new_lines(class, machine.nr_cpu_numbers());
         self.follows &= topo.llcs().len() > 1;
         self.uncrowds &= topo.smt_width() > 1;
         self.moves = (core.is_asymmetric() || self.uncrowds)
@@ -759,9 +775,6 @@ impl Policy for Usher {
             false if sync => Decided::Sync,
             false => Decided::Nothing,
         };
-        if decision.claimed {
-            self.words(host, cpu, Access::Write);
-        }
         Placement {
             cpu,
             reason: decision.reason.index() as u16,
@@ -788,9 +801,7 @@ impl Policy for Usher {
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
-        self.words(host, cpu, Access::Read);
-        if decided == Decided::Claimed(cpu) {
-            self.words(host, cpu, Access::Write);
+        if self.comes_as_sent(host, cpu, why, decided) {
             self.put_local(host, task, cpu);
         } else if decided == Decided::Behind(cpu) {
             self.tasks[task.index()].place = Place::Local(cpu);
@@ -863,7 +874,6 @@ impl Policy for Usher {
             let (cid, vtime) = (self.cid(cpu), self.tasks[task.index()].vtime);
             let (now, weight) = (host.now(), scx_weight(host, task));
             self.call(host, 0, |core| core.turn_begin(cid, vtime, now, weight));
-            self.words(host, cpu, Access::Write);
             self.tell_class(host, cid, task);
         }
         Some(task)
@@ -933,6 +943,7 @@ impl Policy for Usher {
 
     fn idle_exit(&mut self, host: &mut Host, cpu: Cpu) {
         let cid = self.cid(cpu);
+        self.at[cpu.index()].came = false;
         self.call(host, CALLBACK_NS + IDLE_NS, |core| core.idle_exit(cid));
         self.rescue(host);
     }

@@ -4,7 +4,6 @@
 use usher_core::{Core, Gives, Hints, Pair, Reason, Request};
 
 use super::{name, scx_weight, Decided, Place, Usher, CALLBACK_NS, PLACE_NS, STORAGE_NS};
-use crate::coherence::Access;
 use crate::ids::{Cpu, Id, TaskId};
 use crate::policy::{Host, Placement};
 use crate::program::Class;
@@ -75,11 +74,9 @@ impl Usher {
                 let beside = self.call(host, PLACE_NS, |core| core.pair_beside(request));
                 self.pair_woke(host);
                 (cpu, reason) = (self.cpus[beside.cid.index()], beside.reason);
-                if beside.claimed {
-                    self.words(host, cpu, Access::Write);
-                    Decided::Claimed(cpu)
-                } else {
-                    Decided::Behind(cpu)
+                match beside.claimed {
+                    true => Decided::Claimed(cpu),
+                    false => Decided::Behind(cpu),
                 }
             }
             Gives::Behind => {
