@@ -585,8 +585,9 @@ fn partners_follow(kernel: &str) {
     }
 }
 
-/// Goal: who is woken for a CPU of another LLC is queued there, at that CPU's expense. Catches: a scheduler whose wakers fetch other
-/// CPUs' run queues.
+/// Goal: who is woken for a CPU of another LLC is queued there, at that CPU's expense, and that CPU takes it to be whom it was claimed for.
+/// Catches: a scheduler whose wakers fetch other CPUs' run queues; claimed CPUs that queue who comes like those who found nobody idle, look
+/// for another CPU and go back to idle.
 fn wakeups_are_queued(kernel: &str) {
     let (step, context) = step(kernel, "wakeups_are_queued");
     stayed(step, &context);
@@ -595,6 +596,8 @@ fn wakeups_are_queued(kernel: &str) {
         ["0", "12"].map(|cpu| numbers_after(&format!("queued by CPU {cpu}: "), &context)[0]);
     if by_usher(step) {
         assert!(by_waker < 10 && by_target > 100, "{context}");
+        let in_vain = common::counted(step, "events", "idle-reentered");
+        assert!(in_vain < 100, "{in_vain} CPUs came for nothing: {context}");
     }
 }
 
