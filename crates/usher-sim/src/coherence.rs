@@ -127,13 +127,31 @@ struct Region {
     lines: u32,
 }
 
+/// How many transfers a line that stands for several takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Bundle {
+    /// Within a last-level cache, and from memory.
+    pub near: u32,
+    /// Between such caches.
+    pub far: u32,
+}
+
+impl Bundle {
+    fn transfers(self, from: Option<Distance>) -> u32 {
+        match from {
+            Some(Distance::Node | Distance::Remote) => self.far,
+            _ => self.near,
+        }
+    }
+}
+
 /// All modelled lines of a run.
 pub(crate) struct Lines {
     lines: Vec<Line>,
     regions: Vec<Region>,
     classes: Vec<ClassStats>,
     /// By class: if each of its lines stands for several that travel together, how many.
-    bundles: Vec<Option<u32>>,
+    bundles: Vec<Option<Bundle>>,
     /// Pool of bitmaps over cores; `words` per slot.
     bits: Vec<u64>,
     words: usize,
@@ -227,15 +245,15 @@ impl Lines {
         LineClass(index as u32)
     }
 
-    /// A new class, of which each line stands for this many that travel together, one after the other: a transfer takes as many
+    /// A new class, of which each line stands for several that travel together, one after the other: a transfer takes as many
     /// times as long, and counts as many times. Others wait for them until the last has come; who has them waits for nobody.
-    pub fn bundles(&mut self, name: &str, lines: u32) -> LineClass {
+    pub fn bundles(&mut self, name: &str, bundle: Bundle) -> LineClass {
         assert!(
             self.classes.iter().all(|c| c.name != name),
             "{name} is a class already"
         );
         let class = self.class(name);
-        self.bundles[class.index()] = Some(lines);
+        self.bundles[class.index()] = Some(bundle);
         class
     }
 
@@ -345,8 +363,7 @@ impl Lines {
             Access::Read => self.nearest(line, core),
             _ => self.farthest(line, core),
         };
-        let bundle = self.bundles[class];
-        let weight = bundle.unwrap_or(1);
+        let weight = self.bundles[class].map_or(1, |bundle| bundle.transfers(cost.from));
         let mut ns = Nanos::from(cost.ns) * Nanos::from(weight);
         if kind == Access::Rmw {
             ns += Nanos::from(self.rmw_ns);

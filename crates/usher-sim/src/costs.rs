@@ -68,8 +68,11 @@ costs! {
     switch.schedule_ns;
     /// Fixed part of a wakeup (`try_to_wake_up` without the policy's own work).
     wake.wake_ns;
-    /// Lines in which the kernel keeps account of a task, fetched by who wakes it, who queues it and where it runs.
+    /// Lines in which the kernel keeps account of a task, fetched by who wakes it, who queues it and where it runs: how many are waited for within an
+    /// LLC, where a core goes on while others come,
     wake.task_lines;
+    /// ... and between LLCs.
+    wake.task_far_lines;
     /// Lines of a CPU's run queue, fetched by who queues a task there or takes one away, beyond those that a policy's model has.
     wake.queue_lines;
     /// As many more where tasks are of the fair class: its averages, its tree, and what is charged to who runs there.

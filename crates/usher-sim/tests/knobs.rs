@@ -212,6 +212,7 @@ fn case(name: &str) -> Option<(Run, Metric)> {
         "switch.schedule_ns" => (|c| pair(c, [0, 0]), elapsed),
         "wake.wake_ns" => (|c| pair(c, [0, 0]), elapsed),
         "wake.task_lines" | "wake.queue_lines" => (|c| pair(c, [0, 2]), elapsed),
+        "wake.task_far_lines" => (|c| pair(c, [0, 4]), elapsed),
         "wake.fair_lines" => (fair_pair, elapsed),
         "ipi.ipi_send_ns" | "ipi.ipi_handle_ns" => (|c| pair(deaf(c), [0, 2]), elapsed),
         "ipi.ipi_core_ns" => (|c| pair(wide(deaf(c)), [0, 1]), elapsed),
