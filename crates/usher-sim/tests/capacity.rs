@@ -51,7 +51,7 @@ fn headline(on: &str, workload: &str, set: &str, policy: &str) -> f64 {
 
 /// Tasks of one's own on the board.
 fn run_tasks(policy: &str, world: World, tasks: Vec<TaskSpec>, for_ns: Nanos) -> Report {
-    run_tasks_on("tc2-2a15-3a7", policy, world, tasks, for_ns)
+    run_tasks_on("tc2-2a15-3a7", policy, world, tasks, for_ns, 1)
 }
 
 fn run_tasks_on(
@@ -60,10 +60,11 @@ fn run_tasks_on(
     world: World,
     tasks: Vec<TaskSpec>,
     for_ns: Nanos,
+    seed: u64,
 ) -> Report {
     let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
     let workload = workload(world, tasks, Stop::At(for_ns));
-    Simulation::new(named(on), policy, workload, 1, Options::default())
+    Simulation::new(named(on), policy, workload, seed, Options::default())
         .expect("legal")
         .run()
         .expect("it runs")
@@ -240,7 +241,7 @@ fn light_tasks_are_not_bounced_up() {
 
 // Goal: nor are they where they get into each other's way: each finds a CPU of its own and stays there, where the
 // proposal's rules send them to and fro between strong ones and weak ones. Where there are more tasks than CPUs somebody
-// has to move when two meet; there not more than under the kernel's own.
+// has to move when two meet; there not more than under the kernel's own, in the mean of three runs, which differ by half there.
 // Method: heavy tasks and then light ones, born one after the other, to sleep at once, as threads of a program are; 3 to 6 %
 // of a strong CPU each, with periods that drift through each other; ten seconds after the first one.
 #[test]
@@ -269,7 +270,9 @@ fn light_tasks_settle() {
         ("4b4l", 12, 0, 1.0),
         ("hybrid-8p16e", 27, 2, 0.9),
     ] {
-        let moved = |policy, seconds| {
+        let crowded = nr_light + nr_heavy > named(on).cpus().len() as u64;
+        let seeds = if crowded { 3 } else { 1 };
+        let moved = |policy, seconds, seed| {
             let mut born = 0;
             let main = move |_: &mut TaskCtx<'_>| {
                 born += 1;
@@ -282,20 +285,16 @@ fn light_tasks_settle() {
                 }
             };
             let main = TaskSpec::new("main", main);
-            let report = run_tasks_on(on, policy, World::new(), vec![main], seconds * SEC);
+            let report = run_tasks_on(on, policy, World::new(), vec![main], seconds * SEC, seed);
             report.metrics["migrations"]
         };
         let per_task = |policy| {
-            let all = moved(policy, SECONDS + 1) - moved(policy, 1);
-            all / (SECONDS * nr_light) as f64
+            let late = |seed| moved(policy, SECONDS + 1, seed) - moved(policy, 1, seed);
+            (1..=seeds).map(late).sum::<f64>() / (SECONDS * nr_light * seeds) as f64
         };
         let [literal, kernel, usher] = [PATCHED, "eevdf", "usher"].map(per_task);
         println!("{on}, {nr_light} light and {nr_heavy} heavy: literal rules {literal:.2}, eevdf {kernel:.2}, usher {usher:.2}");
-        let most = if nr_light + nr_heavy > named(on).cpus().len() as u64 {
-            kernel
-        } else {
-            0.5
-        };
+        let most = if crowded { kernel } else { 0.5 };
         assert!(
             literal > restless && literal > 2.0 * usher && usher <= most,
             "{on}, {nr_light} light and {nr_heavy} heavy: migrations per task and second: {usher}, \
@@ -383,7 +382,7 @@ fn residency_is_told_by_tier_and_idle_state() {
         }
     };
     let naps = TaskSpec::new("naps", naps).affinity(only(0));
-    let report = run_tasks_on("4b4l", "usher", World::new(), vec![hog, naps], SEC);
+    let report = run_tasks_on("4b4l", "usher", World::new(), vec![hog, naps], SEC, 1);
     let share = |name: &str| report.metrics[name];
     let [strong, weak] = ["tier0", "tier1"].map(|tier| {
         ["utilisation", "idle_C1_share", "idle_C6_share"].map(|of| share(&format!("{tier}_{of}")))
