@@ -177,9 +177,9 @@ static __always_inline void send(struct usher __arena *u, struct task_struct *p,
  * or the claimed one, which nobody told for whom it was claimed: it is taken to be for the first who comes while it idles.
  *
  * Tolerated: it was claimed for another, or to look for work, which then is queued like those who found no idle CPU; and who was sent and comes
- * elsewhere, as its allowed CPUs changed, goes first there.
+ * elsewhere, as its allowed CPUs changed, may be the first there.
  */
-static __always_inline bool comes_as_sent(struct usher __arena *u, struct task_struct *p, u32 self, u32 cid, u64 enq_flags)
+static __always_inline bool comes_as_sent(struct usher __arena *u, struct task_struct *p, u32 self, s32 cpu, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
 	bool placed = me->sent_pid == p->pid;
@@ -187,12 +187,7 @@ static __always_inline bool comes_as_sent(struct usher __arena *u, struct task_s
 	if (!usher_queued_wakeups)
 		return false;
 	me->sent_pid = 0;
-	if (placed)
-		return true;
-	if (self != cid || !(enq_flags & SCX_ENQ_WAKEUP) || me->came || !usher_claimed(u, cid))
-		return false;
-	me->came = 1;
-	return true;
+	return (placed || self == cid) && usher_claimed(u, cid) && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu);
 }
 
 #include "hand.bpf.h"
@@ -379,7 +374,7 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cid = cid_of(u, cpu);
 	bool pinned;
 
-	if (!is_heard(u) || comes_as_sent(u, p, self, cid, enq_flags)) {
+	if (!is_heard(u) || comes_as_sent(u, p, self, cpu, cid)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 		return;
 	}
@@ -727,7 +722,6 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 		if (outranked(cpu))
 			give_up(u, cpu, cid);
 		usher_host_cpus[cid].vain = 0;
-		usher_host_cpus[cid].came = 0;
 		usher_idle_exit(u, cid);
 		rescue(u, cid);
 		return;

@@ -64,8 +64,7 @@ struct usher_host_cpu {
 	__u32 gives_pid; /* the task that ran here and gives way to its partner, until it is put back */
 	__u32 helps;	 /* 1 + the CPU, as a cid, that idles beside its own queue, for which this one is to fetch from there */
 	__u32 sent_pid;	 /* the task that it placed last, on a CPU that it claimed, until somebody is queued by it */
-	__u32 came;	 /* 1: since it went idle, somebody was queued here for whom it may have been claimed */
-	__u32 unused[2];   /* to whole 64-byte lines */
+	__u32 unused[3];   /* to whole 64-byte lines */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 

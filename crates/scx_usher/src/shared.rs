@@ -50,7 +50,6 @@ pub struct HostCpu {
     gives_pid: u32,
     helps: u32,
     sent_pid: u32,
-    came: u32,
-    unused: [u32; 2],
+    unused: [u32; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }

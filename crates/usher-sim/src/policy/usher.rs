@@ -157,8 +157,6 @@ struct At {
     since: Nanos,
     cid: Cid,
     queue: Queue,
-    /// Since it went idle, somebody was queued here for whom it may have been claimed.
-    came: bool,
 }
 
 const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
@@ -173,7 +171,6 @@ impl At {
             since: 0,
             cid,
             queue,
-            came: false,
         }
     }
 
@@ -474,27 +471,15 @@ impl Usher {
 
     /// Whether a task that is queued comes to the CPU that was claimed for it. If that CPU queues it, nobody told it for whom it was claimed: it is
     /// taken to be for the first who comes while it idles.
-    fn comes_as_sent(
-        &mut self,
-        host: &mut Host,
-        cpu: Cpu,
-        why: EnqueueWhy,
-        decided: Decided,
-    ) -> bool {
-        let woken = matches!(
-            why,
-            EnqueueWhy::Placed {
-                kind: WakeKind::Wake,
-                ..
-            }
-        );
-        if !self.queued_wakeups || !woken || host.this_cpu() != cpu || self.at[cpu.index()].came {
-            return decided == Decided::Claimed(cpu);
+    fn comes_as_sent(&mut self, host: &mut Host, cpu: Cpu, decided: Decided) -> bool {
+        let placed = decided == Decided::Claimed(cpu);
+        if !self.queued_wakeups {
+            return placed;
         }
         let cid = self.cid(cpu);
-        let claimed = self.call(host, 0, |core| core.claimed(cid));
-        self.at[cpu.index()].came |= claimed;
-        claimed
+        (placed || host.this_cpu() == cpu)
+            && self.call(host, 0, |core| core.claimed(cid))
+            && self.at[cpu.index()].is_empty()
     }
 
     /// Gives a task to a claimed CPU.
@@ -801,7 +786,7 @@ impl Policy for Usher {
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
-        if self.comes_as_sent(host, cpu, why, decided) {
+        if self.comes_as_sent(host, cpu, decided) {
             self.put_local(host, task, cpu);
         } else if decided == Decided::Behind(cpu) {
             self.tasks[task.index()].place = Place::Local(cpu);
@@ -943,7 +928,6 @@ impl Policy for Usher {
 
     fn idle_exit(&mut self, host: &mut Host, cpu: Cpu) {
         let cid = self.cid(cpu);
-        self.at[cpu.index()].came = false;
         self.call(host, CALLBACK_NS + IDLE_NS, |core| core.idle_exit(cid));
         self.rescue(host);
     }

@@ -78,9 +78,14 @@ pub fn hog() -> TaskSpec {
 
 /// Runs with checks on, under a policy (as on the command line).
 pub fn run_under(policy: &str, machine: Machine, workload: Workload) -> Report {
+    run_seeded(policy, machine, workload, 1)
+}
+
+/// The same with another seed.
+pub fn run_seeded(policy: &str, machine: Machine, workload: Workload, seed: u64) -> Report {
     let (name, params) = parse_policy(policy).expect("well-formed");
     let (policy, _) = build(&name, params).expect("a built-in policy");
-    Simulation::new(machine, policy, workload, 1, Options::default())
+    Simulation::new(machine, policy, workload, seed, Options::default())
         .expect("legal")
         .run()
         .expect("it runs")
