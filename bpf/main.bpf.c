@@ -7,7 +7,8 @@
  * for tasks that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that
  * CPU's local queue.
  *
- *   select_cpu    place(); a claimed CPU gets the task at once; but who always wakes the same one may give way to it
+ *   select_cpu    place(); a claimed CPU gets the task at once, or, where the kernel queues wakeups, at enqueue; but who always wakes the same one
+ *                 may give way to it
  *   enqueue       everybody else waits: fill the queue, then look for an idle CPU; but an urgent task
  *                 that was woken takes the CPU of one that is not
  *   dispatch      a CPU without work: its own queue and that of several in turn, there perhaps the task that was handed to it,
