@@ -127,21 +127,16 @@ impl<'a> Btf<'a> {
 
     /// True when some enumeration has a value of this name.
     pub fn has_enumerator(&self, wanted: &str) -> bool {
-        let size_of = |kind| match kind {
-            KIND_ENUM => Some(8),
-            KIND_ENUM64 => Some(12),
-            _ => None,
-        };
-        self.offsets.iter().any(|&at| {
-            let Some(record) = self.record_at(at) else {
-                return false;
+        let records = (self.offsets.iter()).filter_map(|&at| Some((at, self.record_at(at)?)));
+        let mut enumerators = records.flat_map(|(at, record)| {
+            let (count, size) = match record.kind {
+                KIND_ENUM => (record.vlen, 8),
+                KIND_ENUM64 => (record.vlen, 12),
+                _ => (0, 0),
             };
-            size_of(record.kind).is_some_and(|size| {
-                (0..record.vlen)
-                    .filter_map(|index| uint::<4>(self.types, at + 12 + index * size))
-                    .any(|name| self.string(name as usize) == wanted)
-            })
-        })
+            (0..count).filter_map(move |index| uint::<4>(self.types, at + 12 + index * size))
+        });
+        enumerators.any(|name| self.string(name as usize) == wanted)
     }
 
     /// The first sched_ext kfunc that still shows the argument meant only for the kernel, if any.

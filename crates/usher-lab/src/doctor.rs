@@ -160,30 +160,32 @@ impl Machine<'_> {
         if !self.root.join(SCHED_EXT).is_dir() {
             return checks;
         }
-        let mut feature = |name, function: &str, remedy: &str| {
-            checks.push(match btf.arguments(function) {
-                Some(_) => Check::fine(part, name, format!("{function}()")),
-                None => Check::missing(part, name, format!("no {function}()"), remedy).optional(),
+        let has_function = |function| btf.arguments(function).is_some();
+        let mut feature = |name, there, what: &str, remedy: &str| {
+            checks.push(match there {
+                true => Check::fine(part, name, what),
+                false => Check::missing(part, name, format!("no {what}"), remedy).optional(),
             });
         };
         feature(
             "placement hints",
-            "security_task_prctl",
+            has_function("security_task_prctl"),
+            "security_task_prctl()",
             "scx_usher serves no hints without it: boot a kernel with CONFIG_SECURITY=y",
         );
         feature(
             "idle masks per node",
-            "scx_bpf_pick_idle_cpu_node",
+            has_function("scx_bpf_pick_idle_cpu_node"),
+            "scx_bpf_pick_idle_cpu_node()",
             "only `scx_usher --idle builtin-node` needs it: Linux 6.15",
         );
-        let (name, flag) = ("queued wakeups", "SCX_OPS_ALLOW_QUEUED_WAKEUP");
-        checks.push(match btf.has_enumerator(flag) {
-            true => Check::fine(part, name, flag),
-            false => {
-                let remedy = "with several last-level caches wakers queue on other CPUs by themselves, which costs them more: Linux 6.15";
-                Check::missing(part, name, format!("no {flag}"), remedy).optional()
-            }
-        });
+        let flag = "SCX_OPS_ALLOW_QUEUED_WAKEUP";
+        feature(
+            "queued wakeups",
+            btf.has_enumerator(flag),
+            flag,
+            "with several last-level caches wakers queue on other CPUs by themselves, which costs them more: Linux 6.15",
+        );
         checks
     }
 

@@ -11,11 +11,10 @@ use common::*;
 use usher_sim::case::{machine as read_machine, Case};
 use usher_sim::cpuset::CpuSet;
 use usher_sim::params::Params;
-use usher_sim::policy::build;
 use usher_sim::program::{Action, Class, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{ValueId, World};
-use usher_sim::{Cpu, Machine, Nanos, Options, Report, Simulation};
+use usher_sim::{Cpu, Machine, Nanos, Options, Report};
 use usher_topo::Source;
 
 const PATCHED: &str = "cfs-3.9+mixed-capacity";
@@ -62,12 +61,8 @@ fn run_tasks_on(
     for_ns: Nanos,
     seed: u64,
 ) -> Report {
-    let (policy, _) = build(policy, Params::new()).expect("a built-in policy");
     let workload = workload(world, tasks, Stop::At(for_ns));
-    Simulation::new(named(on), policy, workload, seed, Options::default())
-        .expect("legal")
-        .run()
-        .expect("it runs")
+    run_seeded(policy, named(on), workload, seed)
 }
 
 fn set(cpus: impl IntoIterator<Item = u32>) -> Arc<CpuSet> {

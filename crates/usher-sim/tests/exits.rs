@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::costs::Costs;
 use usher_sim::program::{Action, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::World;
@@ -21,7 +20,7 @@ fn end_of_a_child(on: u32, thread: bool) -> Report {
         Act(Action::WaitAnyChild),
     ]);
     let parent = TaskSpec::new("parent", parent);
-    let costs = Costs::builtin("generic").expect("a built-in table");
+    let costs = usual_costs();
     let machine = machine("l3:2 core:2 pu:1", costs);
     run_under(
         "scx-simple",

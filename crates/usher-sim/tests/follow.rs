@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::costs::Costs;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{Channel, ChannelSpec, World};
@@ -60,11 +59,6 @@ fn answers(from: Channel, to: Channel, sleeps_every: u64) -> TaskSpec {
     TaskSpec::new("answers", program)
 }
 
-/// Where nothing takes time a task is woken before its CPU has switched from it, and goes back there unasked.
-fn real_costs() -> Costs {
-    Costs::builtin("generic").expect("it ships")
-}
-
 /// Two that answer, born in the first of two nodes, and one in the second that asks them and may run there only.
 fn run_across(policy: &str, sleeps_every: u64) -> Report {
     let mut world = World::new();
@@ -76,7 +70,8 @@ fn run_across(policy: &str, sleeps_every: u64) -> Report {
     for (from, to) in there.into_iter().zip(back) {
         tasks.push(answers(from, to, sleeps_every));
     }
-    let machine = machine("numa:2 l3:1 core:4 pu:1", real_costs());
+    // Where nothing takes time a task is woken before its CPU has switched from it, and goes back there unasked.
+    let machine = machine("numa:2 l3:1 core:4 pu:1", usual_costs());
     run_under(policy, machine, workload(world, tasks, Stop::AllExit))
 }
 

@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::costs::Costs;
 use usher_sim::params::Params;
 use usher_sim::program::{Action, Class, TaskSpec};
 use usher_sim::workload::{build, Stop};
@@ -42,7 +41,7 @@ fn nobody_idles_beside_another_queue() {
 
 /// A crowd on two caches of 64 CPUs that passes its messages.
 fn crowd(policy: &str, seed: u64) -> Report {
-    let costs = Costs::builtin("generic").expect("a built-in table");
+    let costs = usual_costs();
     let machine = machine("numa:2 l3:1 core:32 pu:2", costs);
     let pairs = ["groups=16", "loops=200", "mode=thread", "ipc=pipe"];
     let params = Params::parse(pairs).expect("legal pairs");
@@ -76,7 +75,7 @@ fn a_crowd_waits_for_no_lock_and_wakes_seldom() {
 #[test]
 fn nobody_waits_behind_who_took_the_claim() {
     for seed in 1..=5 {
-        let costs = Costs::builtin("generic").expect("a built-in table");
+        let costs = usual_costs();
         let machine = machine("numa:2 l3:2 core:2 pu:2", costs);
         let params = Params::parse(["jobs=16", "objects=200"]).expect("legal pairs");
         let kbuild = build("kbuild", &machine, params).expect("a legal workload");

@@ -7,7 +7,6 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use usher_sim::costs::Costs;
 use usher_sim::cpuset::CpuSet;
 use usher_sim::program::{Action, Class, TaskCtx, TaskSpec};
 use usher_sim::workload::Stop;
@@ -110,7 +109,7 @@ fn beside_one_alone(nice: Option<i8>) -> Report {
     if let Some(nice) = nice {
         tasks.push(worker(&mut world, "alone", nice).affinity(cpus(8, 8)));
     }
-    let costs = Costs::builtin("generic").expect("a built-in table");
+    let costs = usual_costs();
     let machine = machine("l3:1 core:16 pu:1", costs);
     run_under("usher", machine, workload(world, tasks, Stop::At(2 * SEC)))
 }

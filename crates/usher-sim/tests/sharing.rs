@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Step::Act, *};
-use usher_sim::costs::Costs;
 use usher_sim::program::{Action, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{Channel, ChannelSpec, World};
@@ -50,7 +49,7 @@ fn asks_and_answers(threads: bool) -> Report {
         Act(Action::WaitAnyChild),
     ]);
     let main = TaskSpec::new("main", main).affinity(only(0));
-    let costs = Costs::builtin("generic").expect("a built-in table");
+    let costs = usual_costs();
     let machine = machine("core:3 pu:1", costs);
     run(machine, workload(world, vec![main], Stop::AllExit), 1).expect("runs")
 }

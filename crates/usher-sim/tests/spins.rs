@@ -5,7 +5,6 @@ mod common;
 
 use common::Step::{Act, Stamp};
 use common::*;
-use usher_sim::costs::Costs;
 use usher_sim::program::{Action, Class, TaskSpec};
 use usher_sim::workload::Stop;
 use usher_sim::world::{ValueId, World};
@@ -90,7 +89,7 @@ fn interrupts_and_cold_caches_do_not_prolong_a_spin() {
         let other = TaskSpec::new("other", script(steps.into()))
             .affinity(only(0))
             .memory(4096, 0);
-        let costs = Costs::builtin("generic").expect("a built-in table");
+        let costs = usual_costs();
         let machine = machine("core:1 pu:1", costs);
         let tasks = vec![timed, other];
         run(machine, workload(world, tasks, Stop::AllExit), 1).expect("runs")

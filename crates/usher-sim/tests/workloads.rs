@@ -14,7 +14,7 @@ use usher_sim::workload::{build, names, WORKLOADS};
 use usher_sim::{Machine, Options, Report, SimError, Simulation};
 
 fn generic(shape: &str) -> Machine {
-    machine(shape, Costs::builtin("generic").expect("a built-in table"))
+    machine(shape, usual_costs())
 }
 
 /// Runs with all checks on.

@@ -28,9 +28,14 @@ pub fn machine(shape: &str, costs: Costs) -> Machine {
     Machine::new(Topology::build(&raw, 64).expect("a legal topology"), costs).expect("legal costs")
 }
 
+/// A server of no particular make.
+pub fn usual_costs() -> Costs {
+    Costs::builtin("generic").expect("a built-in table")
+}
+
 /// Everything free, one idle state that costs nothing, no SMT penalty, ticks as rare as they get.
 pub fn free_costs() -> Costs {
-    let mut costs = Costs::builtin("generic").expect("a built-in table");
+    let mut costs = usual_costs();
     for name in CostNumbers::NAMES {
         let costs_time = !name.ends_with("_slit") && !["tick.hz", "cpu.clock_mhz"].contains(name);
         if costs_time {
@@ -93,7 +98,7 @@ pub fn run_seeded(policy: &str, machine: Machine, workload: Workload, seed: u64)
 
 /// Runs tasks on four CPUs with one queue, at the usual costs, under a policy.
 pub fn on_four_cpus(policy: &str, world: World, tasks: Vec<TaskSpec>, end: Nanos) -> Report {
-    let costs = Costs::builtin("generic").expect("a built-in table");
+    let costs = usual_costs();
     let machine = machine("l3:1 core:4 pu:1", costs);
     run_under(policy, machine, workload(world, tasks, Stop::At(end)))
 }
