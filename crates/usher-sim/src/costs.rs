@@ -138,6 +138,8 @@ costs! {
     line.line_remote_slit;
     /// From memory: nobody has it.
     line.line_memory_ns;
+    /// Looking at many CPUs one after the other: what is waited for each one's line, in thousandths of a transfer. A core fetches several at once.
+    line.line_scan_permille;
     /// Private cache (L2) of a core, in KiB.
     cache.l2_kib;
     /// LLC, in KiB.

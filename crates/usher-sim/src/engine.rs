@@ -325,8 +325,7 @@ fn new_host(
     let topo = machine.topo();
     let mut lines = Lines::new(machine);
     let nr_cpus = machine.nr_cpu_numbers();
-    let (queue_lines, task_class) =
-        crate::bookkeeping::lines(&mut lines, &costs.n, policy.is_fair_class(), nr_cpus);
+    let books = crate::bookkeeping::books(&mut lines, &costs.n, policy.is_fair_class(), nr_cpus);
     Host {
         object_class: lines.class("workload objects"),
         now: 0,
@@ -340,8 +339,7 @@ fn new_host(
             .collect(),
         llc_asleep: vec![0; topo.llcs().len()],
         lines,
-        queue_lines,
-        task_class,
+        books,
         world,
         queue: EventQueue::new(),
         cookies: Slots::default(),

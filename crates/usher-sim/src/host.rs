@@ -240,6 +240,17 @@ impl Host {
         ns
     }
 
+    /// Reads a line from this CPU that is one of many to be looked at, none of which says where the next one is: a core fetches
+    /// several at once, so that each is waited for in part (`line.line_scan_permille`).
+    #[inline]
+    pub fn scan(&mut self, line: LineId) {
+        let core = self.cpus[self.actor.index()].core;
+        let ns = self
+            .lines
+            .access(core, line, Access::Read, self.now + self.charged);
+        self.charged += (ns * self.machine.costs().n.line_scan_permille).div_ceil(1000);
+    }
+
     /// Takes a spin lock that has a line to itself, waiting for the holder. Returns what
     /// [`Host::unlock`] wants.
     #[inline]

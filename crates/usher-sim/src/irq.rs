@@ -127,6 +127,7 @@ impl Simulation {
     }
 
     fn take_wake_list(&mut self, cpu: Cpu) {
+        self.host.touch_wake_list(cpu);
         let mut list = std::mem::take(&mut self.host.cpus[cpu.index()].wake_list);
         for (task, kind, sync) in list.drain(..) {
             self.hand_over(task, cpu, EnqueueWhy::Placed { kind, sync });

@@ -33,10 +33,7 @@ pub struct Host {
     /// CPUs of each LLC that are in the deepest idle state.
     pub(crate) llc_asleep: Vec<u32>,
     pub(crate) lines: Lines,
-    /// By cpu number: the lines of its run queue. See `bookkeeping.rs`.
-    pub(crate) queue_lines: Vec<crate::ids::LineId>,
-    /// Class of the lines of tasks.
-    pub(crate) task_class: crate::ids::LineClass,
+    pub(crate) books: crate::bookkeeping::Books,
     /// Class of the lines of the workload's objects.
     pub(crate) object_class: crate::ids::LineClass,
     pub(crate) world: World,

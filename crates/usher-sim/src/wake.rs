@@ -223,6 +223,7 @@ impl Simulation {
 
     /// Puts a task on another CPU's wake list, and tells the CPU if the list was empty.
     fn send_wake(&mut self, task: TaskId, cpu: Cpu, kind: WakeKind, sync: bool) {
+        self.host.touch_wake_list(cpu);
         let c = &mut self.host.cpus[cpu.index()];
         let first = c.wake_list.is_empty();
         c.wake_list.push((task, kind, sync));
@@ -311,6 +312,9 @@ impl Host {
         if polling {
             let cost = self.machine.costs().n.poll_wake_ns;
             self.charge(cost);
+            // Its flag is set by an atomic operation, for which its line has to come here.
+            let line = self.line_ns(distance, cpu);
+            self.charge(line);
             self.stats.poll_wakes += 1;
             return self.line_ns(distance, cpu);
         }
@@ -367,7 +371,7 @@ fn new_task(
     cpu: Cpu,
     (lineage, rng): (u64, Rng),
 ) -> Task {
-    let line = host.lines.add(host.task_class, None);
+    let line = host.lines.add(host.books.tasks, None);
     let machine = &host.machine;
     let p = parent.map(|p| &host.tasks[p.index()]);
     let allowed = spec.affinity.or(p.map(|p| Arc::clone(&p.allowed)));

@@ -135,7 +135,8 @@ fn calls(costs: Costs, action: fn(u32) -> Action) -> Report {
     one(costs, TaskSpec::new("caller", repeat(300, action, 1)))
 }
 
-fn forks(costs: Costs, thread: bool) -> Report {
+/// Forks children and waits for each.
+fn forker(thread: bool) -> TaskSpec {
     let mut i = 0;
     let program = move |_: &mut TaskCtx<'_>| {
         i += 1;
@@ -146,7 +147,17 @@ fn forks(costs: Costs, thread: bool) -> Report {
             _ => Action::WaitAnyChild,
         }
     };
-    one(costs, TaskSpec::new("forker", program))
+    TaskSpec::new("forker", program)
+}
+
+fn forks(costs: Costs, thread: bool) -> Report {
+    one(costs, forker(thread))
+}
+
+/// The same under a fair class, which looks at all CPUs for the idlest.
+fn fair_forks(costs: Costs) -> Report {
+    let load = workload(World::new(), vec![forker(false)], Stop::AllExit);
+    run_under("cfs-5.9", machine(SHAPE, costs), load)
 }
 
 /// Forks children and waits for each long after its end.
@@ -236,6 +247,7 @@ fn case(name: &str) -> Option<(Run, Metric)> {
         "line.line_node_ns" => (|c| pair(c, [0, 4]), elapsed),
         "line.line_remote_ns" => (|c| pair(c, [0, 8]), elapsed),
         "line.line_memory_ns" => (objects, elapsed),
+        "line.line_scan_permille" => (fair_forks, elapsed),
         "cache.refill_llc_ns_per_kib" => (|c| wanderer(c, &[0, 2], 400, 0), elapsed),
         "cache.refill_memory_ns_per_kib" => (|c| wanderer(c, &[0, 4], 400, 0), elapsed),
         "cache.refill_remote_ns_per_kib" => (|c| wanderer(c, &[0, 8], 400, 0), elapsed),

@@ -217,7 +217,7 @@ impl Cfs39 {
         let groups: Vec<Vec<Cpu>> = domain.groups.iter().map(|g| g.cpus.clone()).collect();
         for &cpu in groups.iter().flatten() {
             host.charge(BALANCE_CPU_NS);
-            host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+            host.scan(self.rqs[cpu.0 as usize].line);
         }
         let mut pinned: Vec<Cpu> = Vec::new();
         // Each repetition leaves out one more CPU whose tasks are all pinned.

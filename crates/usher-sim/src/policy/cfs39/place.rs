@@ -134,7 +134,7 @@ impl Cfs39 {
                 let Some(first) = usable else { continue };
                 let mut idle = true;
                 for &cpu in &group.cpus {
-                    host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+                    host.scan(self.rqs[cpu.0 as usize].line);
                     idle = cpu != target && self.is_idle_cpu(host, cpu);
                     if !idle {
                         break;
@@ -155,7 +155,7 @@ impl Cfs39 {
         }
         let usable = host.machine().online().and(allowed);
         for cpu in usable.iter() {
-            host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+            host.scan(self.rqs[cpu.0 as usize].line);
         }
         let least = usable.iter().min_by_key(|&c| (self.cpu_load(c), c != this));
         least.expect("a task may run somewhere")
@@ -213,7 +213,7 @@ impl Cfs39 {
             }
             let mut load = 0;
             for &c in &group.cpus {
-                host.access(self.rqs[c.0 as usize].line, Access::Read);
+                host.scan(self.rqs[c.0 as usize].line);
                 load += self.cpu_load(c);
             }
             let scaled = load * super::group::SCALE / group.power;
@@ -241,7 +241,7 @@ impl Cfs39 {
         let usable = group.cpus.iter().copied().filter(|c| allowed.contains(*c));
         let mut least: Option<(u64, bool, Cpu)> = None;
         for cpu in usable {
-            host.access(self.rqs[cpu.0 as usize].line, Access::Read);
+            host.scan(self.rqs[cpu.0 as usize].line);
             let candidate = (self.cpu_load(cpu), cpu != this, cpu);
             if least.is_none_or(|l| (candidate.0, candidate.1) < (l.0, l.1)) {
                 least = Some(candidate);

@@ -13,7 +13,6 @@ use super::domains::{Domain, Step};
 use super::reason::Reason;
 use super::state::{work, Fair};
 use super::stats::{GroupStats, GroupType, Groups};
-use crate::coherence::Access;
 use crate::host::Host;
 use crate::ids::{Cpu, Id, Nanos, TaskId};
 use crate::policy::{WakeInfo, WakeKind};
@@ -204,7 +203,7 @@ impl Fair {
             if !host.task(task).may_run_on(cpu) {
                 continue;
             }
-            host.access(self.cpu(cpu).rq_line, Access::Read);
+            host.scan(self.cpu(cpu).rq_line);
             host.charge(work::PROBE_NS);
             if self.only_idle_policy(cpu) {
                 return cpu;

@@ -9,7 +9,8 @@
 //!    target + 1 on, for a core without limit, or for a CPU within the budget of SIS_UTIL.
 //! 5. Proposal 0 searches the CPUs marked in the LLC's mask only (1.3), in `select_idle_cpu` alone.
 //!
-//! Every look at another CPU fetches its run queue's line: that is what budgets are about.
+//! Every look at another CPU fetches its run queue's line: that is what budgets are about. Those of a loop are fetched
+//! several at once.
 
 use super::config::{LlcMask, SearchBudget};
 use super::reason::Reason;
@@ -117,7 +118,7 @@ impl Fair {
                 self.scratch.remove(sibling);
                 if idle {
                     probes.0 += 1;
-                    idle = self.probe_idle(host, sibling);
+                    idle = self.scan_idle(host, sibling);
                 }
             }
             if idle {
@@ -160,7 +161,7 @@ impl Fair {
                 return None;
             }
             probes.0 += 1;
-            if self.probe(host, cpu) && self.mask_claim(host, cpu) {
+            if self.scan(host, cpu) && self.mask_claim(host, cpu) {
                 found = Some(cpu);
                 break;
             }
@@ -288,7 +289,7 @@ impl Fair {
         }
         *budget -= 1;
         probes.0 += 1;
-        if self.probe(host, cpu) && self.mask_claim(host, cpu) {
+        if self.scan(host, cpu) && self.mask_claim(host, cpu) {
             return Scan::Over(Some((cpu, Reason::IdleCpu)));
         }
         Scan::GoOn
@@ -306,7 +307,7 @@ impl Fair {
         let mut idle = true;
         for &sibling in machine.core_cpus(machine.cpu(cpu).core) {
             probes.0 += 1;
-            let free = self.probe(host, sibling);
+            let free = self.scan(host, sibling);
             if !self.is_idle(sibling) {
                 idle = false;
             }
@@ -376,7 +377,7 @@ impl Fair {
         let mut best: Option<(u64, Cpu)> = None;
         while let Some(cpu) = self.scratch.step(&mut walk) {
             probes += 1;
-            if !self.probe(host, cpu) {
+            if !self.scan(host, cpu) {
                 continue;
             }
             let capacity = self.cpu(cpu).rq.capacity;

@@ -424,6 +424,22 @@ impl Fair {
         self.is_idle(cpu)
     }
 
+    /// One of many looks of a search: as [`Fair::probe`].
+    #[inline]
+    pub(super) fn scan(&self, host: &mut Host, cpu: Cpu) -> bool {
+        host.scan(self.cpu(cpu).rq_line);
+        host.charge(work::PROBE_NS);
+        self.is_idle(cpu) || self.only_idle_policy(cpu)
+    }
+
+    /// One of many looks of a search: as [`Fair::probe_idle`].
+    #[inline]
+    pub(super) fn scan_idle(&self, host: &mut Host, cpu: Cpu) -> bool {
+        host.scan(self.cpu(cpu).rq_line);
+        host.charge(work::PROBE_NS);
+        self.is_idle(cpu)
+    }
+
     #[inline]
     pub(super) fn same_llc(&self, a: Cpu, b: Cpu) -> bool {
         self.llc_of[a.index()] == self.llc_of[b.index()]

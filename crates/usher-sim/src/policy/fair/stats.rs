@@ -6,7 +6,6 @@
 
 use super::domains::{Domain, Step};
 use super::state::{work, Fair};
-use crate::coherence::Access;
 use crate::host::Host;
 use crate::ids::{Cpu, TaskId};
 
@@ -156,7 +155,7 @@ impl Fair {
             ..GroupStats::empty()
         };
         for &cpu in &group.cpus {
-            host.access(self.cpu(cpu).load_line, Access::Read);
+            host.scan(self.cpu(cpu).load_line);
             let rq = &self.cpu(cpu).rq;
             stats.load += rq.load_without(me);
             stats.util += rq.util_without(me);
@@ -197,7 +196,7 @@ impl Fair {
             ..GroupStats::empty()
         };
         for &cpu in group.cpus.iter().filter(|&&cpu| consider(cpu)) {
-            host.access(self.cpu(cpu).load_line, Access::Read);
+            host.scan(self.cpu(cpu).load_line);
             let state = self.cpu(cpu);
             stats.load += state.rq.avg.load;
             stats.util += state.rq.util();

@@ -191,10 +191,12 @@ fn form(params: &mut Params, preset: Form) -> Result<Form, SimError> {
                 let names = Granularity::ALL.iter().map(|g| g.as_str());
                 let names: Vec<&str> = names.collect();
                 let granularity = params.choice("granularity", granularity.as_str(), &names)?;
+                let shape = Shape::of(granularity.parse().expect("one of the names given"));
+                let width = u64::from(shape.shard_width);
                 Form::Core(Shape {
-                    granularity: granularity.parse().expect("one of the names given"),
-                    shard_width: params.u64("shard_width", 64, 1..=64)? as u32,
-                    strict: params.bool("strict", false)?,
+                    shard_width: params.u64("shard_width", width, 1..=64)? as u32,
+                    strict: params.bool("strict", shape.strict)?,
+                    ..shape
                 })
             }
             _ => Form::Global,
@@ -235,11 +237,7 @@ fn build_with(
 
 const fn over_core(granularity: Granularity) -> Switches {
     Switches {
-        form: Form::Core(Shape {
-            granularity,
-            shard_width: 64,
-            strict: false,
-        }),
+        form: Form::Core(Shape::of(granularity)),
         ..Switches::BASELINE
     }
 }
