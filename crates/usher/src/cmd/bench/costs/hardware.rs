@@ -218,6 +218,111 @@ pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
     })
 }
 
+/// CPUs that a search looks at.
+pub const LOOKED_AT: usize = 32;
+/// Lines of a run queue that it reads, as in Linux 6.18: the first, that of the fair class, and that of who runs there.
+const READ: [usize; 3] = [0, 4, 48];
+/// From one run queue to the next, in words: no multiple of a page, lest all lie in one set of a cache.
+const QUEUE_WORDS: usize = 65 * LINE_WORDS;
+
+/// What a CPU looks at of others: nobody says where the next one lies but a mask, so that a core fetches what it needs of several at once.
+struct Queues<'a>(&'a [AtomicU64]);
+
+impl Queues<'_> {
+    /// In no order that a prefetcher knows.
+    fn word(&self, cpu: usize, line: usize) -> &AtomicU64 {
+        &self.0[cpu * 13 % LOOKED_AT * QUEUE_WORDS + READ[line] * LINE_WORDS]
+    }
+
+    /// Each CPU runs somebody, and has changed its lines.
+    fn change(&self, turn: u64) {
+        for cpu in 0..LOOKED_AT {
+            (0..READ.len())
+                .for_each(|line| self.word(cpu, line).store(2 + turn, Ordering::Relaxed));
+        }
+    }
+
+    #[inline(never)]
+    fn idles(&self, cpu: usize) -> bool {
+        let load = |line| self.word(cpu, line).load(Ordering::Relaxed);
+        load(2) == 0 && load(0) == 0
+    }
+
+    #[inline(never)]
+    fn runs_idle_class(&self, cpu: usize) -> bool {
+        let load = |line| self.word(cpu, line).load(Ordering::Relaxed);
+        load(0) != 0 && load(1) == 0
+    }
+
+    /// The first CPU of a mask after `cpu`.
+    #[inline(never)]
+    fn next(mask: u64, cpu: usize) -> Option<usize> {
+        let left = mask & u64::MAX.checked_shl(cpu as u32 + 1).unwrap_or(0);
+        (left != 0).then(|| left.trailing_zeros() as usize)
+    }
+
+    /// The first CPU of a mask from `start` on and around that is free.
+    #[inline(never)]
+    fn search(&self, mask: u64, start: usize) -> Option<usize> {
+        let (mut cpu, mut around) = (start, false);
+        loop {
+            if self.idles(cpu) || self.runs_idle_class(cpu) {
+                return Some(cpu);
+            }
+            cpu = match Self::next(mask, cpu) {
+                Some(next) => next,
+                None if around => return None,
+                None => {
+                    around = true;
+                    mask.trailing_zeros() as usize
+                }
+            };
+            if around && cpu >= start {
+                return None;
+            }
+        }
+    }
+}
+
+/// What a search that finds nobody takes for each CPU, where another core changed what it looks at.
+pub fn look_ns(from: usize, to: usize) -> io::Result<f64> {
+    const MASK: u64 = u64::MAX >> (64 - LOOKED_AT);
+    let words = Pages::new(LOOKED_AT * QUEUE_WORDS)?;
+    // SAFETY: words that are changed by nobody but as atomics from here on; they have the same size and alignment.
+    let words = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) };
+    let queues = Queues(words);
+    let pair = Start::default();
+    let barrier = &pair.both;
+    let changes = || -> io::Result<()> {
+        pair.on(from)?;
+        for turn in 0..TURNS {
+            queues.change(turn as u64);
+            barrier.wait();
+            barrier.wait();
+        }
+        Ok(())
+    };
+    let looks = || -> io::Result<Vec<f64>> {
+        pair.on(to)?;
+        let turns = (0..TURNS).map(|turn| {
+            barrier.wait();
+            let start = Instant::now();
+            let found = queues.search(black_box(MASK), turn % LOOKED_AT);
+            let took = start.elapsed().as_nanos() as f64;
+            assert_eq!(found, None);
+            barrier.wait();
+            took / LOOKED_AT as f64
+        });
+        Ok(turns.collect())
+    };
+    thread::scope(|scope| {
+        let changing = scope.spawn(changes);
+        let looking = scope.spawn(looks);
+        changing.join().expect("a loop cannot panic")?;
+        Ok(low(looking.join().expect("a loop cannot panic")?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::measure::Alone;
 use super::super::reckon::{median, sorted};
 use super::{low, on, time, TURNS};
 
@@ -347,44 +348,63 @@ pub fn wakeup(from: usize, to: usize, sleeps: Sleeps) -> io::Result<Wakeup> {
     })
 }
 
-/// A task of the idle class, whose CPU another task keeps busy.
+/// Tasks of the idle class, whose CPU another task keeps busy.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// A call that wakes it from another CPU.
+    /// A call that wakes the first of them from another CPU.
     pub call: f64,
-    /// How much longer it takes, from when who kept its CPU busy goes to sleep until it runs, than if that one woke it.
+    /// How much longer it takes, from when who kept their CPU busy goes to sleep until the first runs, than if that one woke them.
     pub back: f64,
+    /// What each of the others adds to both, beyond what it adds if that one woke them.
+    pub more: f64,
 }
 
-/// A task on `from` wakes one on `to` that has to wait there, and by turns somebody on `to` does. Nobody is interrupted for it. `None`: others
-/// keep `to` too busy, before whom a task of the idle class hardly ever runs.
-pub fn account(from: usize, to: usize) -> io::Result<Option<Account>> {
+/// One of them.
+#[derive(Default)]
+struct Sleeper {
+    generation: AtomicU32,
+    slept: AtomicU64,
+    ran_at: AtomicU64,
+    /// How long the call took that woke it.
+    call: AtomicU64,
+}
+
+/// What a turn took: the first call, each other call, until the first ran, each other from the one before.
+type Turn = [f64; 4];
+
+/// A task on `from` wakes so many on `to` that have to wait there, one after the other, and by turns somebody on `to` does. Nobody is interrupted
+/// for it. `None`: others keep `to` too busy, before whom a task of the idle class hardly ever runs.
+pub fn account(from: usize, to: usize, crowd: usize) -> io::Result<Option<Account>> {
     const WAKER: u32 = 1;
     const KEEPER: u32 = 2;
     const FEWEST: usize = 20;
     const LONGEST: Duration = Duration::from_secs(5);
-    let [generation, kept, wakes] = [0; 3].map(AtomicU32::new);
-    let [left_at, ran_at, slept] = [0; 3].map(AtomicU64::new);
+    let sleepers: Vec<Alone<Sleeper>> = (0..crowd).map(|_| Alone::default()).collect();
+    let sleepers: Vec<&Sleeper> = sleepers.iter().map(|sleeper| &sleeper.0).collect();
+    let [kept, wakes] = [0; 2].map(AtomicU32::new);
+    let left_at = AtomicU64::new(0);
     let (held, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let origin = Instant::now();
     let now = || origin.elapsed().as_nanos() as u64;
     let wake = || {
-        generation.fetch_add(1, Ordering::AcqRel);
-        let start = now();
-        futex_wake(&generation);
+        for sleeper in &sleepers {
+            sleeper.generation.fetch_add(1, Ordering::AcqRel);
+            let start = now();
+            futex_wake(&sleeper.generation);
+            sleeper.call.store(now() - start, Ordering::Relaxed);
+        }
         wakes.store(0, Ordering::Release);
-        (now() - start) as f64
     };
-    let sleep = || -> io::Result<()> {
+    let sleep = |me: &Sleeper| -> io::Result<()> {
         on(to)?;
         idle_class()?;
         while !over.load(Ordering::Acquire) {
-            let seen = generation.load(Ordering::Acquire);
-            slept.fetch_add(1, Ordering::AcqRel);
-            while generation.load(Ordering::Acquire) == seen {
-                futex_wait(&generation, seen);
+            let seen = me.generation.load(Ordering::Acquire);
+            me.slept.fetch_add(1, Ordering::AcqRel);
+            while me.generation.load(Ordering::Acquire) == seen {
+                futex_wait(&me.generation, seen);
             }
-            ran_at.store(now(), Ordering::Release);
+            me.ran_at.store(now(), Ordering::Release);
         }
         Ok(())
     };
@@ -417,56 +437,82 @@ pub fn account(from: usize, to: usize) -> io::Result<Option<Account>> {
         }
         Ok(())
     };
+    let asleep = |turns: u64| {
+        let slept = |sleeper: &&Sleeper| sleeper.slept.load(Ordering::Acquire) > turns;
+        patient(&|| sleepers.iter().all(slept), true)
+    };
+    let turn = |by: u32| -> io::Result<()> {
+        thread::sleep(REST[0]);
+        held.store(false, Ordering::Release);
+        wakes.store(by, Ordering::Release);
+        kept.store(1, Ordering::Release);
+        futex_wake(&kept);
+        patient(&|| held.load(Ordering::Acquire), false)?;
+        rest(Sleeps::Busy);
+        if by == WAKER {
+            wake();
+        }
+        patient(&|| wakes.load(Ordering::Acquire) == 0, false)?;
+        rest(Sleeps::Busy);
+        kept.store(0, Ordering::Release);
+        Ok(())
+    };
+    // `None`: on a busy machine one may have run before the keeper saw that it may go.
+    let took = || -> Option<Turn> {
+        let calls = sleepers
+            .iter()
+            .map(|s| s.call.load(Ordering::Relaxed) as f64);
+        let calls: Vec<f64> = calls.collect();
+        let mut ran: Vec<u64> =
+            (sleepers.iter().map(|s| s.ran_at.load(Ordering::Acquire))).collect();
+        ran.sort_unstable();
+        let others = (crowd - 1).max(1) as f64;
+        let back = ran[0].checked_sub(left_at.load(Ordering::Acquire))?;
+        let all = ran[crowd - 1] - ran[0];
+        Some([
+            calls[0],
+            calls[1..].iter().sum::<f64>() / others,
+            back as f64,
+            all as f64 / others,
+        ])
+    };
     let turns = || -> io::Result<Option<Account>> {
         on(from)?;
-        let (mut calls, mut back) = (Vec::new(), [Vec::new(), Vec::new()]);
+        let mut found: [Vec<Turn>; 2] = Default::default();
         let begun = Instant::now();
-        for turn in 0..2 * u64::from(SINGLES) {
+        for nr in 0..2 * u64::from(SINGLES) {
             if begun.elapsed() > LONGEST {
                 break;
             }
-            patient(&|| slept.load(Ordering::Acquire) > turn, true)?;
-            thread::sleep(REST[0]);
-            held.store(false, Ordering::Release);
-            let by = [WAKER, KEEPER][turn as usize % 2];
-            wakes.store(by, Ordering::Release);
-            kept.store(1, Ordering::Release);
-            futex_wake(&kept);
-            patient(&|| held.load(Ordering::Acquire), false)?;
-            rest(Sleeps::Busy);
-            if by == WAKER {
-                calls.push(wake());
-            }
-            patient(&|| wakes.load(Ordering::Acquire) == 0, false)?;
-            rest(Sleeps::Busy);
-            kept.store(0, Ordering::Release);
-            patient(&|| slept.load(Ordering::Acquire) > turn + 1, true)?;
-            // On a busy machine it may have run before the keeper saw that it may go.
-            let (ran, left) = (
-                ran_at.load(Ordering::Acquire),
-                left_at.load(Ordering::Acquire),
-            );
-            if let Some(took) = ran.checked_sub(left) {
-                back[turn as usize % 2].push(took as f64);
-            }
+            asleep(nr)?;
+            let by = nr as usize % 2;
+            turn([WAKER, KEEPER][by])?;
+            asleep(nr + 1)?;
+            found[by].extend(took());
         }
-        if back.iter().any(|took| took.len() < FEWEST) {
+        if found.iter().any(|turns| turns.len() < FEWEST) {
             return Ok(None);
         }
-        let [from_elsewhere, from_here] = back.map(low);
+        let [elsewhere, here] = found.map(|turns| {
+            [0, 1, 2, 3].map(|what| low(turns.iter().map(|turn| turn[what]).collect()))
+        });
         Ok(Some(Account {
-            call: low(calls),
-            back: from_elsewhere - from_here,
+            call: elsewhere[0],
+            back: elsewhere[2] - here[2],
+            more: elsewhere[1] - here[1] + elsewhere[3] - here[3],
         }))
     };
     thread::scope(|scope| {
-        let others = [scope.spawn(sleep), scope.spawn(keep)];
+        let keeper = scope.spawn(keep);
+        let sleeping: Vec<_> = (sleepers.iter())
+            .map(|me| scope.spawn(|| sleep(me)))
+            .collect();
         let found = scope.spawn(turns).join();
         over.store(true, Ordering::Release);
         kept.store(1, Ordering::Release);
         futex_wake(&kept);
         wake();
-        for other in others {
+        for other in std::iter::once(keeper).chain(sleeping) {
             other.join().expect("a loop cannot panic")?;
         }
         found.expect("a loop cannot panic")

@@ -24,6 +24,8 @@ use kernel::{Calls, Lives, Sleeps};
 const TURNS: usize = 51;
 /// Pairs of CPUs of each distance, spread over the machine; the median of them counts.
 const PAIRS: usize = 5;
+/// Tasks that are woken in a row.
+const CROWD: usize = 16;
 /// Most memory that a walk through it takes.
 const MOST_MEMORY: u64 = 2 << 30;
 /// For how long KVM's host watches a halted CPU before it lets it sleep (its `halt_poll_ns`).
@@ -323,6 +325,33 @@ fn life_costs(table: &mut Table, process: Lives, thread: (f64, f64), parts: &Par
     );
 }
 
+/// The lines in which the kernel keeps account of a task: how many who wakes it waits for, and the CPU where it runs then, each in the mean.
+fn task_lines(
+    table: &mut Table,
+    name: &'static str,
+    (from, to): (usize, usize),
+    apart: Apart,
+) -> io::Result<Option<f64>> {
+    // Both ways, by turns: differences of calls of a microsecond, and one of the two CPUs may be the slower for a while.
+    const WAYS: usize = 4;
+    let mut more = 0.0;
+    for way in 0..WAYS {
+        let (from, to) = if way % 2 == 0 { (from, to) } else { (to, from) };
+        let what = format!("wakeups from CPU {from} of tasks that wait on CPU {to}");
+        let Some(account) = step(&what, kernel::account(from, to, CROWD))? else {
+            table
+                .missing
+                .push(format!("{name} (others keep the CPU busy)"));
+            return Ok(None);
+        };
+        more += account.more / WAYS as f64;
+    }
+    let line = step("a line to and fro", hardware::line_ns(from, to))?.max(1.0);
+    let lines = (more / 2.0 / line).max(0.0);
+    table.put(name, lines, format!("each of {CROWD} tasks of the idle class after the first that are woken in a row on a busy CPU, between {}: call and start, beyond the same on one CPU, in lines", apart.text()));
+    Ok(Some(lines))
+}
+
 /// The lines in which the kernel keeps account of a run queue. Returns what it takes to fetch these and those of a task.
 fn account_costs(
     table: &mut Table,
@@ -330,8 +359,10 @@ fn account_costs(
     base: &Costs,
     parts: &Parts,
 ) -> io::Result<f64> {
+    let of_task = task_lines(table, "wake.task_lines", (from, to), Apart::Llc)?;
+    let of_task = of_task.unwrap_or(base.n.task_lines as f64);
     let what = format!("a wakeup from CPU {from} of a task that waits on CPU {to}");
-    let Some(account) = step(&what, kernel::account(from, to))? else {
+    let Some(account) = step(&what, kernel::account(from, to, 1))? else {
         table
             .missing
             .push("wake.queue_lines (others keep the CPU busy)".into());
@@ -340,8 +371,8 @@ fn account_costs(
     let line = step("a line to and fro", hardware::line_ns(from, to))?.max(1.0);
     let call = parts.calls.syscall + parts.calls.futex + parts.wake;
     let each_way = ((account.call - call) + account.back) / 2.0;
-    let lines = (each_way / line - MODELLED_LINES).max(base.n.task_lines as f64);
-    let of_queues = lines - base.n.task_lines as f64;
+    let lines = (each_way / line - MODELLED_LINES).max(of_task);
+    let of_queues = lines - of_task;
     let how = "FUTEX_WAKE of a task of the idle class on a busy core of the LLC, beyond one on the same CPU, and how much later it runs then, in \
                lines";
     let base_of = (base.n.queue_lines + base.n.fair_lines).max(1) as f64;
@@ -376,6 +407,11 @@ fn wakeup_costs(
         Some(&pair) => account_costs(table, pair, base, parts)?,
         None => 0.0,
     };
+    let far = [Apart::Node, Apart::Remote].into_iter();
+    let mut far = far.filter_map(|apart| Some((apart, *pairs.get(&apart)?.first()?)));
+    if let Some((apart, pair)) = far.next() {
+        task_lines(table, "wake.task_far_lines", pair, apart)?;
+    }
     let handle = base.n.ipi_handle_ns as f64;
     let mut halts = None;
     for (apart, name) in Apart::ALL.into_iter().zip([
@@ -541,6 +577,14 @@ fn hardware_costs(
             ns,
             format!("compare-and-swaps by turns, half of there and back, {how}"),
         );
+        if apart == Apart::Llc {
+            let (per_cpu, how) = each(hardware::look_ns)?;
+            table.put(
+                "line.line_scan_permille",
+                (1000.0 * (per_cpu - work::PROBE_NS as f64) / ns).clamp(0.0, 1000.0),
+                format!("a loop as in a kernel's search over {} CPUs, less {} ns of work for each, of what a line takes, {how} ns", hardware::LOOKED_AT, work::PROBE_NS),
+            );
+        }
         let (ns, how) = each(hardware::copy_ns_per_kib)?;
         table.put(
             copy,
