@@ -244,11 +244,9 @@ impl Host {
     /// several at once, so that each is waited for in part (`line.line_scan_permille`).
     #[inline]
     pub fn scan(&mut self, line: LineId) {
-        let core = self.cpus[self.actor.index()].core;
-        let ns = self
-            .lines
-            .access(core, line, Access::Read, self.now + self.charged);
-        self.charged += (ns * self.machine.costs().n.line_scan_permille).div_ceil(1000);
+        let whole = self.access(line, Access::Read);
+        let share = self.machine.costs().n.line_scan_permille;
+        self.charged = self.charged - whole + (whole * share).div_ceil(1000);
     }
 
     /// Takes a spin lock that has a line to itself, waiting for the holder. Returns what

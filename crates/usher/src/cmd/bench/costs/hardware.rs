@@ -327,6 +327,26 @@ pub fn look_ns(from: usize, to: usize) -> io::Result<f64> {
 mod tests {
     use super::*;
 
+    // Goal: a search finds the one free CPU wherever it starts, and nobody where that one is not in the mask.
+    // Method: each CPU free in turn, from every start.
+    #[test]
+    fn a_search_finds_who_is_free() {
+        let words: Vec<AtomicU64> = (0..LOOKED_AT * QUEUE_WORDS).map(|_| 0.into()).collect();
+        let queues = Queues(&words);
+        let all = u64::MAX >> (64 - LOOKED_AT);
+        for free in 0..LOOKED_AT {
+            queues.change(free as u64);
+            queues.word(free, 0).store(0, Ordering::Relaxed);
+            queues.word(free, 2).store(0, Ordering::Relaxed);
+            for start in 0..LOOKED_AT {
+                assert_eq!(queues.search(all, start), Some(free), "from {start}");
+                if start != free {
+                    assert_eq!(queues.search(all & !(1 << free), start), None);
+                }
+            }
+        }
+    }
+
     // Goal: a walk comes by every line once. Method: rings of several sizes.
     #[test]
     fn a_ring_is_one_cycle() {
