@@ -40,7 +40,12 @@ const LOADS: [(&str, &str, &str, u32); 5] = [
     ("schbench", "message_threads=1 runtime=2s", "workers", 400),
     ("tbench", "", "clients", 400),
     ("uperf", "", "threads", 400),
-    ("sysbench-oltp-rw", "runtime=200ms warmup=200ms", "threads", 400),
+    (
+        "sysbench-oltp-rw",
+        "runtime=200ms warmup=200ms",
+        "threads",
+        400,
+    ),
     ("kbuild", "objects=1000", "jobs", 200),
 ];
 

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use usher_sim::case::{machine as read_machine, Case};
+use usher_sim::case::machine as read_machine;
 use usher_sim::cpuset::CpuSet;
 use usher_sim::params::Params;
 use usher_sim::program::{Action, Class, TaskCtx, TaskSpec};
@@ -25,23 +25,22 @@ fn named(name: &str) -> Machine {
     read_machine(&Source::Machine(name.into()), &Params::new()).expect("a built-in machine")
 }
 
-fn run_case(on: &str, workload: &str, set: &str, policy: &str, seed: u64) -> Report {
-    let case = Case {
-        machine: Arc::new(named(on)),
-        workload: workload.into(),
-        workload_params: Params::parse([set].into_iter().filter(|set| !set.is_empty()))
-            .expect("well-formed"),
-        policy: policy.into(),
-        policy_params: Params::new(),
-    };
-    case.run(seed, Options::default(), |_| true)
-        .expect("it runs")
+fn run_on(on: &str, workload: &str, set: &str, policy: &str, seed: u64) -> Report {
+    let set: Vec<&str> = set.split_whitespace().collect();
+    run_case_with(
+        Options::default(),
+        &shipped(on, &[]),
+        workload,
+        &set,
+        policy,
+        seed,
+    )
 }
 
 /// The headline, middle of three seeds.
 fn headline(on: &str, workload: &str, set: &str, policy: &str) -> f64 {
     let mut of = [1, 2, 3].map(|seed| {
-        let report = run_case(on, workload, set, policy, seed);
+        let report = run_on(on, workload, set, policy, seed);
         report.metrics[&report.headline]
     });
     of.sort_by(f64::total_cmp);
@@ -354,7 +353,7 @@ fn equal_cpus_lose_nothing() {
         let value = |policy| headline("2a15", workload, set, policy);
         let ratio = value("usher") / value("cfs-3.9");
         assert!(ratio < 1.015, "{workload} {set}: {ratio}");
-        let log = |policy| run_case("2a15", workload, set, policy, 1).log_hash;
+        let log = |policy| run_on("2a15", workload, set, policy, 1).log_hash;
         assert_eq!(log("usher"), log("usher-no-capacity"), "{workload} {set}");
     }
 }

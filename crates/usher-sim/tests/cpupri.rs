@@ -2,29 +2,13 @@
 //! The CPU priority map under real-time load: what the four published patches and the core's own map come to.
 //! docs/FIDELITY.md says which of the published figures are not met, and why.
 
-use std::sync::Arc;
+mod common;
 
-use usher_sim::case::{self, Case};
-use usher_sim::params::Params;
-use usher_sim::{Options, Report};
-use usher_topo::Source;
+use common::{run_case, shipped};
+use usher_sim::Report;
 
 fn report(machine: &str, costs: &[&str], workload: &str, pairs: &[&str], policy: &str) -> Report {
-    let params = |pairs: &[&str]| Params::parse(pairs.iter().copied()).expect("legal pairs");
-    let source = Source::Machine(machine.into());
-    let (policy, policy_params) = case::parse_policy(policy).expect("a legal policy");
-    let case = Case {
-        machine: Arc::new(case::machine(&source, &params(costs)).expect("it ships")),
-        workload: workload.into(),
-        workload_params: params(pairs),
-        policy,
-        policy_params,
-    };
-    let options = Options {
-        checks: false,
-        ..Options::default()
-    };
-    case.run(1, options, |_| true).expect("it runs")
+    run_case(&shipped(machine, costs), workload, pairs, policy, 1)
 }
 
 fn ffmpeg(policy: &str) -> Report {

@@ -4,15 +4,10 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::*;
-use usher_sim::case::{self, Case};
-use usher_sim::params::Params;
 use usher_sim::program::{Action, TaskCtx, TaskSpec};
 use usher_sim::world::{Channel, ChannelSpec, CounterId, World};
-use usher_sim::{Nanos, Options, Report};
-use usher_topo::Source;
+use usher_sim::{Nanos, Report};
 
 /// One of a pair: reads from its partner, works, and writes to it. The first writes first.
 fn partner(first: bool, from: Channel, to: Channel, rounds: CounterId) -> TaskSpec {
@@ -190,19 +185,8 @@ fn a_timer_comes_between() {
 
 /// A workload on a machine under usher, with what is set.
 fn run(machine: &str, workload: &str, set: &str) -> Report {
-    let source = Source::Machine(machine.into());
-    let case = Case {
-        machine: Arc::new(case::machine(&source, &Params::new()).expect("it ships")),
-        workload: workload.into(),
-        workload_params: Params::parse(set.split_whitespace()).expect("legal pairs"),
-        policy: "usher".into(),
-        policy_params: Params::new(),
-    };
-    let options = Options {
-        checks: false,
-        ..Options::default()
-    };
-    case.run(1, options, |_| true).expect("it runs")
+    let set: Vec<&str> = set.split_whitespace().collect();
+    run_case(&shipped(machine, &[]), workload, &set, "usher", 1)
 }
 
 // Goal: pairs that give way take turns with other pairs, and not much longer ones than tasks that sleep do.

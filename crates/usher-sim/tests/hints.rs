@@ -2,16 +2,15 @@
 //! Placement hints on two sockets of Zen 3: what the proposal's literal rules did, and what usher's must
 //! not do. A quick part of `examples/hints.rs`, which measures all of it.
 
+mod common;
+
 use std::sync::Arc;
 
-use usher_sim::case::{machine, Case};
-use usher_sim::params::Params;
-use usher_sim::{Machine, Options, Report};
-use usher_topo::Source;
+use common::{run_case, shipped};
+use usher_sim::{Machine, Report};
 
 fn zen3() -> Arc<Machine> {
-    let source = Source::Machine("zen3-2s".into());
-    Arc::new(machine(&source, &Params::new()).expect("a built-in machine"))
+    shipped("zen3-2s", &[])
 }
 
 fn run(
@@ -23,19 +22,8 @@ fn run(
     seed: u64,
 ) -> Report {
     let hint = format!("hint={hint}");
-    let pairs = params.iter().copied().chain([hint.as_str()]);
-    let case = Case {
-        machine: Arc::clone(machine),
-        workload: workload.into(),
-        workload_params: Params::parse(pairs).expect("well-formed"),
-        policy: policy.into(),
-        policy_params: Params::new(),
-    };
-    let options = Options {
-        checks: false,
-        ..Options::default()
-    };
-    case.run(seed, options, |_| true).expect("it runs")
+    let set: Vec<&str> = params.iter().copied().chain([hint.as_str()]).collect();
+    run_case(machine, workload, &set, policy, seed)
 }
 
 /// The headline with a hint as a share of that without.

@@ -6,6 +6,8 @@
 //!  uperf-master ── creates one client thread per pair; once all of both exist they start together, for a fixed time
 //!  client: write 90 bytes, read 90 bytes; repeat        server: read 90 bytes, write 90 bytes; repeat
 //! ```
+//!
+//! With `spread` each thread is bound to one CPU until all start, and to none from then on.
 
 use std::sync::Arc;
 
@@ -13,8 +15,10 @@ use super::figures::{count, footprint, span, time, Args, Figure, MS, US};
 use super::kit::{around, fork, tcp, Draft, PROTOCOL};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
+use crate::cpuset::CpuSet;
 use crate::error::SimError;
-use crate::ids::Nanos;
+use crate::ids::{Cpu, Nanos};
+use crate::machine::Machine;
 use crate::program::{Action, Program, TaskCtx, TaskSpec};
 use crate::world::{Barrier, Channel, CounterId, LatencyId, World};
 
@@ -75,6 +79,12 @@ const FIGURES: &[Figure] = &[
         "measured time",
         "30 s in the profile; shorter here",
     ),
+    Figure {
+        key: "spread",
+        kind: super::figures::Kind::Flag(false),
+        meaning: "threads begin evenly all over the machine, as after long balancing, instead of where they were born",
+        source: "a run begins with births",
+    },
     footprint("footprint_kib", 64),
 ];
 
@@ -94,6 +104,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
         links: (0..pairs)
             .map(|_| (world.new_channel(tcp), world.new_channel(tcp)))
             .collect(),
+        homes: args.flag("spread").then(|| Homes::new(args.machine)),
     });
     let (start, times) = (plan.start, (args.get("warmup"), args.get("runtime")));
     let (for_clients, for_servers) = (plan.clone(), plan);
@@ -104,9 +115,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             began: 0,
             step: 0,
         };
-        TaskSpec::new("client", client)
-            .group(1)
-            .memory(for_clients.footprint_kib, 0)
+        for_clients.thread("client", 2 * n, client).group(1)
     });
     let slave = creator(pairs, start, false, times, move |n| {
         let server = Server {
@@ -114,9 +123,7 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             link: n,
             step: 0,
         };
-        TaskSpec::new("server", server)
-            .group(2)
-            .memory(for_servers.footprint_kib, 0)
+        for_servers.thread("server", 2 * n + 1, server).group(2)
     });
     Ok(Draft {
         world,
@@ -144,6 +151,67 @@ struct Plan {
     latency: LatencyId,
     /// Per pair: to the server, to the client.
     links: Vec<(Channel, Channel)>,
+    /// If they begin spread.
+    homes: Option<Homes>,
+}
+
+impl Plan {
+    /// The thread of this number: the ends of a pair follow each other.
+    fn thread(
+        self: &Arc<Self>,
+        name: &'static str,
+        number: usize,
+        work: impl Program + 'static,
+    ) -> TaskSpec {
+        let thread = Thread {
+            plan: Arc::clone(self),
+            step: 0,
+            work,
+        };
+        let spec = TaskSpec::new(name, thread).memory(self.footprint_kib, 0);
+        match &self.homes {
+            Some(homes) => spec.affinity(homes.of(number, 2 * self.links.len())),
+            None => spec,
+        }
+    }
+}
+
+/// Waits until all can start, and works.
+struct Thread<P> {
+    plan: Arc<Plan>,
+    step: u32,
+    work: P,
+}
+
+impl<P: Program> Program for Thread<P> {
+    fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
+        self.step += u32::from(self.step < 3);
+        match (self.step, &self.plan.homes) {
+            (1, _) => Action::Barrier(self.plan.start),
+            (2, Some(homes)) => Action::SetAffinity(Arc::clone(&homes.anywhere)),
+            _ => self.work.next(ctx),
+        }
+    }
+}
+
+/// Where pairs are until all have started; from then on they may run anywhere.
+struct Homes {
+    cpus: Vec<Cpu>,
+    anywhere: Arc<CpuSet>,
+}
+
+impl Homes {
+    fn new(machine: &Machine) -> Self {
+        let cpus = machine.cpus().to_vec();
+        let anywhere = Arc::new(cpus.iter().copied().collect());
+        Self { cpus, anywhere }
+    }
+
+    /// One of so many threads: evenly over the CPUs, in the order of their numbers.
+    fn of(&self, thread: usize, threads: usize) -> Arc<CpuSet> {
+        let place = thread * self.cpus.len() / threads;
+        Arc::new(CpuSet::of(self.cpus[place]))
+    }
 }
 
 /// A process that creates its threads, starts with all others, and then sleeps until the measurement is over.
@@ -183,21 +251,20 @@ impl Program for Client {
         let (to_server, to_client) = self.plan.links[self.link];
         self.step += 1;
         match self.step {
-            1 => Action::Barrier(self.plan.start),
-            2 => {
+            1 => {
                 self.began = ctx.now();
                 Action::Write {
                     channel: to_server,
                     bytes: self.plan.bytes,
                 }
             }
-            3 => Action::Read {
+            2 => Action::Read {
                 channel: to_client,
                 bytes: self.plan.bytes,
                 exact: true,
             },
             _ => {
-                self.step = 1;
+                self.step = 0;
                 ctx.count(self.plan.bytes_done, 2 * self.plan.bytes);
                 ctx.count(self.plan.exchanges, 1);
                 ctx.sample(self.plan.latency, ctx.now() - self.began);
@@ -216,10 +283,6 @@ struct Server {
 impl Program for Server {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
         let (to_server, to_client) = self.plan.links[self.link];
-        if self.step == 0 {
-            self.step = 3;
-            return Action::Barrier(self.plan.start);
-        }
         self.step = self.step % 3 + 1;
         match self.step {
             1 => Action::Read {
@@ -239,6 +302,30 @@ impl Program for Server {
 #[cfg(test)]
 mod tests {
     use super::super::testkit::{run, By};
+    use super::{CpuSet, Homes};
+    use crate::ids::Cpu;
+    use std::sync::Arc;
+
+    // Goal: threads that begin spread are as many on each CPU as on any other, but for one.
+    // Method: all numbers of threads up to four for each of seven CPUs, which are not numbered in a row.
+    #[test]
+    fn threads_are_spread_evenly() {
+        let cpus: Vec<Cpu> = [0, 1, 2, 5, 6, 9, 12].map(Cpu).to_vec();
+        let anywhere: Arc<CpuSet> = Arc::new(cpus.iter().copied().collect());
+        let homes = Homes { cpus, anywhere };
+        for threads in 1..=28 {
+            let all: Vec<Cpu> = (0..threads)
+                .map(|n| homes.of(n, threads).first().expect("one"))
+                .collect();
+            for cpu in &homes.cpus {
+                let here = all.iter().filter(|c| *c == cpu).count();
+                assert!(
+                    (threads / 7..=threads.div_ceil(7)).contains(&here),
+                    "{all:?}"
+                );
+            }
+        }
+    }
 
     // Goal: only the two threads of a pair wake each other, synchronously, once each way per exchange.
     // Method: the kinds of wakeups, and their number against the exchanges counted, with servers slow enough for clients to be asleep.

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use usher_sim::case::parse_policy;
+use usher_sim::case::{self, parse_policy, Case};
 use usher_sim::costs::{CostNumbers, Costs};
 use usher_sim::cpuset::CpuSet;
+use usher_sim::params::Params;
 use usher_sim::policy::build;
 use usher_sim::policy::fifo::Fifo;
 use usher_sim::program::{Action, Program, TaskCtx, TaskSpec};
@@ -26,6 +27,53 @@ pub fn machine(shape: &str, costs: Costs) -> Machine {
         .read()
         .expect("a legal synthetic string");
     Machine::new(Topology::build(&raw, 64).expect("a legal topology"), costs).expect("legal costs")
+}
+
+/// A machine that ships, with some costs of its own: `line.line_remote_ns=400`.
+pub fn shipped(name: &str, costs: &[&str]) -> Arc<Machine> {
+    let costs = Params::parse(costs.iter().copied()).expect("legal pairs");
+    Arc::new(case::machine(&Source::Machine(name.into()), &costs).expect("it ships"))
+}
+
+/// A workload that ships, with what is set for it, under a policy. Without [`Options::checks`], which take their time.
+pub fn run_case(
+    machine: &Arc<Machine>,
+    workload: &str,
+    set: &[&str],
+    policy: &str,
+    seed: u64,
+) -> Report {
+    run_case_with(
+        Options {
+            checks: false,
+            ..Options::default()
+        },
+        machine,
+        workload,
+        set,
+        policy,
+        seed,
+    )
+}
+
+/// The same with options.
+pub fn run_case_with(
+    options: Options,
+    machine: &Arc<Machine>,
+    workload: &str,
+    set: &[&str],
+    policy: &str,
+    seed: u64,
+) -> Report {
+    let (policy, policy_params) = parse_policy(policy).expect("a legal policy");
+    let case = Case {
+        machine: Arc::clone(machine),
+        workload: workload.into(),
+        workload_params: Params::parse(set.iter().copied()).expect("legal pairs"),
+        policy,
+        policy_params,
+    };
+    case.run(seed, options, |_| true).expect("it runs")
 }
 
 /// A server of no particular make.
