@@ -26,10 +26,11 @@ pub const SCHEMA: &str = "usher-experiment/1";
 /// The most runs of a cell, as with `--runs`.
 const RUNS_MAX: u32 = 10_000;
 
-/// Parameters of workloads that say how long a run is. They may differ between quick and full.
-pub const LENGTHS: [&str; 8] = [
+/// Parameters of workloads that say how long a run is, or that it begins as a long one goes on. They may differ between quick and full.
+pub const LENGTHS: [&str; 9] = [
     "runtime",
     "warmup",
+    "spread",
     "total_warmup",
     "loops",
     "total_messages",
