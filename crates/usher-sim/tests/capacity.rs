@@ -27,14 +27,9 @@ fn named(name: &str) -> Machine {
 
 fn run_on(on: &str, workload: &str, set: &str, policy: &str, seed: u64) -> Report {
     let set: Vec<&str> = set.split_whitespace().collect();
-    run_case_with(
-        Options::default(),
-        &shipped(on, &[]),
-        workload,
-        &set,
-        policy,
-        seed,
-    )
+    let case = case_of(&shipped(on, &[]), workload, &set, policy);
+    case.run(seed, Options::default(), |_| true)
+        .expect("it runs")
 }
 
 /// The headline, middle of three seeds.

@@ -35,7 +35,19 @@ pub fn shipped(name: &str, costs: &[&str]) -> Arc<Machine> {
     Arc::new(case::machine(&Source::Machine(name.into()), &costs).expect("it ships"))
 }
 
-/// A workload that ships, with what is set for it, under a policy. Without [`Options::checks`], which take their time.
+/// A workload that ships, with what is set for it, under a policy.
+pub fn case_of(machine: &Arc<Machine>, workload: &str, set: &[&str], policy: &str) -> Case {
+    let (policy, policy_params) = parse_policy(policy).expect("a legal policy");
+    Case {
+        machine: Arc::clone(machine),
+        workload: workload.into(),
+        workload_params: Params::parse(set.iter().copied()).expect("legal pairs"),
+        policy,
+        policy_params,
+    }
+}
+
+/// Runs it, without [`Options::checks`], which take their time.
 pub fn run_case(
     machine: &Arc<Machine>,
     workload: &str,
@@ -43,36 +55,11 @@ pub fn run_case(
     policy: &str,
     seed: u64,
 ) -> Report {
-    run_case_with(
-        Options {
-            checks: false,
-            ..Options::default()
-        },
-        machine,
-        workload,
-        set,
-        policy,
-        seed,
-    )
-}
-
-/// The same with options.
-pub fn run_case_with(
-    options: Options,
-    machine: &Arc<Machine>,
-    workload: &str,
-    set: &[&str],
-    policy: &str,
-    seed: u64,
-) -> Report {
-    let (policy, policy_params) = parse_policy(policy).expect("a legal policy");
-    let case = Case {
-        machine: Arc::clone(machine),
-        workload: workload.into(),
-        workload_params: Params::parse(set.iter().copied()).expect("legal pairs"),
-        policy,
-        policy_params,
+    let options = Options {
+        checks: false,
+        ..Options::default()
     };
+    let case = case_of(machine, workload, set, policy);
     case.run(seed, options, |_| true).expect("it runs")
 }
 
