@@ -310,13 +310,13 @@ impl Host {
     /// Charges what telling a CPU something costs, and returns how long it takes to get there.
     pub(crate) fn notify(&mut self, cpu: Cpu, polling: bool, distance: Distance) -> u64 {
         if polling {
+            // Its flag is set by an atomic operation, for which its line has to come here, and then there.
+            let line = self.line_ns(distance, cpu);
             let cost = self.machine.costs().n.poll_wake_ns;
             self.charge(cost);
-            // Its flag is set by an atomic operation, for which its line has to come here.
-            let line = self.line_ns(distance, cpu);
             self.charge(line);
             self.stats.poll_wakes += 1;
-            return self.line_ns(distance, cpu);
+            return line;
         }
         let cost = self.machine.costs().n.ipi_send_ns;
         self.charge(cost);

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::figures::{count, footprint, span, time, Args, Figure, MS, US};
-use super::kit::{around, fork, tcp, Draft, PROTOCOL};
+use super::kit::{around, fork, pinned, tcp, Draft, PROTOCOL};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::cpuset::CpuSet;
@@ -163,13 +163,13 @@ impl Plan {
         number: usize,
         work: impl Program + 'static,
     ) -> TaskSpec {
-        let thread = Thread {
-            plan: Arc::clone(self),
-            step: 0,
-            work,
-        };
+        let start = Action::Barrier(self.start);
+        let homes = self.homes.as_ref();
+        let leave = homes.map(|homes| Action::SetAffinity(Arc::clone(&homes.anywhere)));
+        let beginning = [Some(start), leave].into_iter().flatten();
+        let thread = Thread { beginning, work };
         let spec = TaskSpec::new(name, thread).memory(self.footprint_kib, 0);
-        match &self.homes {
+        match homes {
             Some(homes) => spec.affinity(homes.of(number, 2 * self.links.len())),
             None => spec,
         }
@@ -177,20 +177,14 @@ impl Plan {
 }
 
 /// Waits until all can start, and works.
-struct Thread<P> {
-    plan: Arc<Plan>,
-    step: u32,
+struct Thread<B, P> {
+    beginning: B,
     work: P,
 }
 
-impl<P: Program> Program for Thread<P> {
+impl<B: Iterator<Item = Action> + Send, P: Program> Program for Thread<B, P> {
     fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
-        self.step += u32::from(self.step < 3);
-        match (self.step, &self.plan.homes) {
-            (1, _) => Action::Barrier(self.plan.start),
-            (2, Some(homes)) => Action::SetAffinity(Arc::clone(&homes.anywhere)),
-            _ => self.work.next(ctx),
-        }
+        self.beginning.next().unwrap_or_else(|| self.work.next(ctx))
     }
 }
 
@@ -210,7 +204,7 @@ impl Homes {
     /// One of so many threads: evenly over the CPUs, in the order of their numbers.
     fn of(&self, thread: usize, threads: usize) -> Arc<CpuSet> {
         let place = thread * self.cpus.len() / threads;
-        Arc::new(CpuSet::of(self.cpus[place]))
+        pinned(self.cpus[place])
     }
 }
 

@@ -203,8 +203,7 @@ impl Fair {
             if !host.task(task).may_run_on(cpu) {
                 continue;
             }
-            host.scan(self.cpu(cpu).rq_line);
-            host.charge(work::PROBE_NS);
+            self.glance(host, cpu);
             if self.only_idle_policy(cpu) {
                 return cpu;
             }

@@ -118,7 +118,8 @@ impl Fair {
                 self.scratch.remove(sibling);
                 if idle {
                     probes.0 += 1;
-                    idle = self.scan_idle(host, sibling);
+                    self.glance(host, sibling);
+                    idle = self.is_idle(sibling);
                 }
             }
             if idle {

@@ -424,20 +424,18 @@ impl Fair {
         self.is_idle(cpu)
     }
 
-    /// One of many looks of a search: as [`Fair::probe`].
+    /// One of many looks at CPUs in a row: costs part of a line.
     #[inline]
-    pub(super) fn scan(&self, host: &mut Host, cpu: Cpu) -> bool {
+    pub(super) fn glance(&self, host: &mut Host, cpu: Cpu) {
         host.scan(self.cpu(cpu).rq_line);
         host.charge(work::PROBE_NS);
-        self.is_idle(cpu) || self.only_idle_policy(cpu)
     }
 
-    /// One of many looks of a search: as [`Fair::probe_idle`].
+    /// Such a look: as [`Fair::probe`].
     #[inline]
-    pub(super) fn scan_idle(&self, host: &mut Host, cpu: Cpu) -> bool {
-        host.scan(self.cpu(cpu).rq_line);
-        host.charge(work::PROBE_NS);
-        self.is_idle(cpu)
+    pub(super) fn scan(&self, host: &mut Host, cpu: Cpu) -> bool {
+        self.glance(host, cpu);
+        self.is_idle(cpu) || self.only_idle_policy(cpu)
     }
 
     #[inline]

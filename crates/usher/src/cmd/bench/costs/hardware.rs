@@ -184,38 +184,58 @@ pub fn line_ns(a: usize, b: usize) -> io::Result<f64> {
     })
 }
 
-/// Copying on one CPU what another has just written, ns per KiB.
-pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
-    let written = std::sync::Mutex::new(vec![0_u8; COPIED]);
+/// What reading takes on one CPU each time after another has written, ns. Both are told the turn; the reader is made where it reads.
+fn after_writes_ns<R: FnMut(usize)>(
+    from: usize,
+    to: usize,
+    write: impl Fn(usize) + Sync,
+    reader: impl FnOnce() -> R + Send,
+) -> io::Result<f64> {
     let pair = Start::default();
     let barrier = &pair.both;
+    let writes = || -> io::Result<()> {
+        pair.on(from)?;
+        for turn in 0..TURNS {
+            write(turn);
+            barrier.wait();
+            barrier.wait();
+        }
+        Ok(())
+    };
+    let reads = || -> io::Result<Vec<f64>> {
+        pair.on(to)?;
+        let mut read = reader();
+        let turns = (0..TURNS).map(|turn| {
+            barrier.wait();
+            let start = Instant::now();
+            read(turn);
+            let took = start.elapsed().as_nanos() as f64;
+            barrier.wait();
+            took
+        });
+        Ok(turns.collect())
+    };
     thread::scope(|scope| {
-        let writer = scope.spawn(|| -> io::Result<()> {
-            pair.on(from)?;
-            for turn in 0..TURNS {
-                written.lock().expect("nobody panics").fill(turn as u8);
-                barrier.wait();
-                barrier.wait();
-            }
-            Ok(())
-        });
-        let reader = scope.spawn(|| -> io::Result<Vec<f64>> {
-            pair.on(to)?;
-            let mut copy = vec![1_u8; COPIED];
-            let turns = (0..TURNS).map(|_| {
-                barrier.wait();
-                let start = Instant::now();
-                copy.copy_from_slice(&written.lock().expect("nobody panics"));
-                let took = start.elapsed().as_nanos() as f64;
-                black_box(&copy);
-                barrier.wait();
-                took / (COPIED / 1024) as f64
-            });
-            Ok(turns.collect())
-        });
+        let writer = scope.spawn(writes);
+        let reader = scope.spawn(reads);
         writer.join().expect("a loop cannot panic")?;
         Ok(low(reader.join().expect("a loop cannot panic")?))
     })
+}
+
+/// Copying on one CPU what another has just written, ns per KiB.
+pub fn copy_ns_per_kib(from: usize, to: usize) -> io::Result<f64> {
+    let written = std::sync::Mutex::new(vec![0_u8; COPIED]);
+    let write = |turn| written.lock().expect("nobody panics").fill(turn as u8);
+    let reader = || {
+        let mut copy = vec![1_u8; COPIED];
+        let written = &written;
+        move |_| {
+            copy.copy_from_slice(&written.lock().expect("nobody panics"));
+            black_box(&copy);
+        }
+    };
+    Ok(after_writes_ns(from, to, write, reader)? / (COPIED / 1024) as f64)
 }
 
 /// CPUs that a search looks at.
@@ -254,73 +274,40 @@ impl Queues<'_> {
         load(0) != 0 && load(1) == 0
     }
 
-    /// The first CPU of a mask after `cpu`.
+    /// The first CPU of a mask from `cpu` on.
     #[inline(never)]
     fn next(mask: u64, cpu: usize) -> Option<usize> {
-        let left = mask & u64::MAX.checked_shl(cpu as u32 + 1).unwrap_or(0);
+        let left = mask & u64::MAX.checked_shl(cpu as u32).unwrap_or(0);
         (left != 0).then(|| left.trailing_zeros() as usize)
     }
 
     /// The first CPU of a mask from `start` on and around that is free.
     #[inline(never)]
     fn search(&self, mask: u64, start: usize) -> Option<usize> {
-        let (mut cpu, mut around) = (start, false);
-        loop {
-            if self.idles(cpu) || self.runs_idle_class(cpu) {
-                return Some(cpu);
-            }
-            cpu = match Self::next(mask, cpu) {
-                Some(next) => next,
-                None if around => return None,
-                None => {
-                    around = true;
-                    mask.trailing_zeros() as usize
+        let from_start = u64::MAX << start;
+        for part in [mask & from_start, mask & !from_start] {
+            let mut cpu = 0;
+            while let Some(next) = Self::next(part, cpu) {
+                if self.idles(next) || self.runs_idle_class(next) {
+                    return Some(next);
                 }
-            };
-            if around && cpu >= start {
-                return None;
+                cpu = next + 1;
             }
         }
+        None
     }
 }
 
 /// What a search that finds nobody takes for each CPU, where another core changed what it looks at.
 pub fn look_ns(from: usize, to: usize) -> io::Result<f64> {
     const MASK: u64 = u64::MAX >> (64 - LOOKED_AT);
-    let words = Pages::new(LOOKED_AT * QUEUE_WORDS)?;
-    // SAFETY: words that are changed by nobody but as atomics from here on; they have the same size and alignment.
-    let words = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) };
+    let mut words = Pages::new(LOOKED_AT * QUEUE_WORDS)?;
+    // SAFETY: words that nobody uses but as atomics from here on; they have the same size and alignment.
+    let words = unsafe { std::slice::from_raw_parts(words.as_mut_ptr().cast(), words.len()) };
     let queues = Queues(words);
-    let pair = Start::default();
-    let barrier = &pair.both;
-    let changes = || -> io::Result<()> {
-        pair.on(from)?;
-        for turn in 0..TURNS {
-            queues.change(turn as u64);
-            barrier.wait();
-            barrier.wait();
-        }
-        Ok(())
-    };
-    let looks = || -> io::Result<Vec<f64>> {
-        pair.on(to)?;
-        let turns = (0..TURNS).map(|turn| {
-            barrier.wait();
-            let start = Instant::now();
-            let found = queues.search(black_box(MASK), turn % LOOKED_AT);
-            let took = start.elapsed().as_nanos() as f64;
-            assert_eq!(found, None);
-            barrier.wait();
-            took / LOOKED_AT as f64
-        });
-        Ok(turns.collect())
-    };
-    thread::scope(|scope| {
-        let changing = scope.spawn(changes);
-        let looking = scope.spawn(looks);
-        changing.join().expect("a loop cannot panic")?;
-        Ok(low(looking.join().expect("a loop cannot panic")?))
-    })
+    let write = |turn| queues.change(turn as u64);
+    let read = |turn| assert_eq!(queues.search(black_box(MASK), turn % LOOKED_AT), None);
+    Ok(after_writes_ns(from, to, write, || read)? / LOOKED_AT as f64)
 }
 
 #[cfg(test)]
