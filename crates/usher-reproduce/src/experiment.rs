@@ -27,10 +27,11 @@ pub const SCHEMA: &str = "usher-experiment/1";
 const RUNS_MAX: u32 = 10_000;
 
 /// Parameters of workloads that say how long a run is, or that it begins as a long one goes on. They may differ between quick and full.
-pub const LENGTHS: [&str; 9] = [
+pub const LENGTHS: [&str; 10] = [
     "runtime",
     "warmup",
     "spread",
+    "settle",
     "total_warmup",
     "loops",
     "total_messages",

@@ -405,7 +405,12 @@ impl TaskCtx<'_> {
     /// at [`crate::workload::Stop::Measured`] the run ends with it. For programs that start together once all are ready.
     pub fn measure(&mut self, warmup: Nanos, runtime: Nanos) {
         let from = self.now + warmup;
-        self.world.measured = Some((from, from + runtime));
+        self.world.measured = Some((from, Some(from + runtime)));
+    }
+
+    /// All metrics start again from zero after this time from now on. For programs whose run ends by itself.
+    pub fn warm_up(&mut self, warmup: Nanos) {
+        self.world.measured = Some((self.now + warmup, None));
     }
 
     /// Sets a result that is one number, such as an elapsed time.

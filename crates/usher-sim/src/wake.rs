@@ -340,7 +340,9 @@ impl Host {
         let action = program.next(&mut ctx);
         if let Some((from, until)) = self.world.measured.take() {
             self.push(from, Kind::Warm, cpu, 0);
-            self.push(until, Kind::End, cpu, 0);
+            if let Some(until) = until {
+                self.push(until, Kind::End, cpu, 0);
+            }
         }
         action
     }

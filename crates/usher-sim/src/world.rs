@@ -198,8 +198,8 @@ pub struct World {
     words: Vec<u64>,
     lists: Vec<VecDeque<u64>>,
     pub(crate) metrics: WorkloadMetrics,
-    /// From when to when is to be measured, until the host knows.
-    pub(crate) measured: Option<(Nanos, Nanos)>,
+    /// From when is to be measured, and until when if the run ends then; until the host knows.
+    pub(crate) measured: Option<(Nanos, Option<Nanos>)>,
 }
 
 fn push<T>(table: &mut Vec<T>, item: T) -> u32 {

@@ -171,3 +171,30 @@ fn nobody_hints_nothing_differs() {
         assert_eq!(plain, patched, "{workload}");
     }
 }
+
+// Goal: a second in slow motion leaves as little of where tasks were born as a long run does (posted after 100,000 loops: fork-affine
+// costs nothing; simulated after 40,000: nothing).
+// Method: four groups of hackbench that are born in one LLC over groups that are not, from 250 loops, without and with it;
+// the mean of two seeds.
+#[test]
+fn slow_motion_undoes_what_a_birth_did() {
+    let machine = zen3();
+    let cost = |settle: &str| {
+        let program = [
+            "mode=thread",
+            "ipc=pipe",
+            "groups=4",
+            "reckoned_loops=100000",
+        ];
+        let set: Vec<&str> = program.into_iter().chain(["loops=250", settle]).collect();
+        let time = |hint, seed| {
+            let report = run(&machine, "hackbench", &set, hint, "cfs-6.0+hints", seed);
+            report.metrics["reckoned_ns"]
+        };
+        let ratios = [1, 2].map(|seed| time("fork-affine", seed) / time("none", seed));
+        ratios.iter().sum::<f64>() / 2.0
+    };
+    let (born, settled) = (cost("settle=0s"), cost("settle=1s"));
+    assert!(born > 1.6, "{born}");
+    assert!((0.8..1.2).contains(&settled), "{settled}");
+}

@@ -11,17 +11,21 @@
 //! ```
 //!
 //! Time runs from the start byte until the last child is reaped, as in the program.
+//!
+//! What the balancer does with tasks that were born in one place takes it a second, in which so many messages go to and fro that
+//! hardly a run lasts as long. So a run may begin in slow motion (`settle`): rounds as always, of which each message takes long. The
+//! balancer has as much to see, and there is little to simulate.
 
 use std::sync::{Arc, OnceLock};
 
-use super::figures::{choice, count, footprint, time, Args, Figure};
+use super::figures::{choice, count, footprint, time, Args, Figure, US};
 use super::kit::{fork, forked, Countdown, Draft, Join};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
 use crate::error::SimError;
 use crate::ids::Nanos;
 use crate::program::{Action, Program, TaskCtx, TaskSpec};
-use crate::world::{Channel, ChannelSpec, CounterId, ValueId, World};
+use crate::world::{Channel, ChannelSpec, CounterId, ValueId, Word, World};
 
 pub(super) const INFO: WorkloadInfo = WorkloadInfo {
     name: "hackbench",
@@ -81,6 +85,19 @@ const FIGURES: &[Figure] = &[
         "reckoned: a few sums and jumps of the loop around write(2); what the C library does around a call is in `rw_ns`, as measured",
     ),
     time("receive", 10, "CPU time of a read besides system call, protocol and copy", "reckoned: as `send`"),
+    time(
+        "settle",
+        0,
+        "time after the start in slow motion: with rounds that come before `loops`, whose messages take `settle_work` on either side. Nothing of it is \
+         measured",
+        "balancing that takes too long to simulate",
+    ),
+    time(
+        "settle_work",
+        100 * US,
+        "CPU time of a write, and of a read, in slow motion",
+        "assumed: fifty times a message's own, and short beside a slice",
+    ),
     footprint("footprint_kib", 64),
 ];
 
@@ -102,28 +119,27 @@ fn make(args: &Args<'_>) -> Result<Workload, SimError> {
             Some((whole, world.new_value("reckoned_ns"))),
         ),
     };
+    let groups = (0..groups).map(|_| Group::new(&mut world, spec, fds));
+    let groups: Vec<Group> = groups.collect();
+    let messages = groups.len() as u64 * fds * fds * loops;
     let plan = Arc::new(Plan {
         fds,
         loops,
         bytes: args.get("datasize"),
         send: args.get("send"),
         receive: args.get("receive"),
+        settle: args.get("settle"),
+        settle_work: args.get("settle_work"),
+        settled: OnceLock::new(),
         footprint_kib: args.get_u32("footprint_kib"),
         thread: args.word("mode") == "thread",
         ready: world.new_channel(spec),
         start: world.new_channel(spec),
         messages: world.new_counter("messages"),
-        pace: Pace::new(groups * fds * fds * loops),
+        pace: Pace::new(messages),
         elapsed: world.new_value("elapsed_ns"),
         reckoned,
     });
-    let groups = (0..groups)
-        .map(|_| {
-            (0..plan.fds)
-                .map(|_| world.new_channel(spec))
-                .collect::<Arc<[Channel]>>()
-        })
-        .collect();
     let main = Main {
         plan,
         groups,
@@ -152,6 +168,10 @@ struct Plan {
     bytes: u64,
     send: Nanos,
     receive: Nanos,
+    settle: Nanos,
+    settle_work: Nanos,
+    /// When slow motion is over, of runs that begin with it.
+    settled: OnceLock<Nanos>,
     footprint_kib: u32,
     thread: bool,
     ready: Channel,
@@ -161,6 +181,30 @@ struct Plan {
     elapsed: ValueId,
     /// The time of so many loops.
     reckoned: Option<(u64, ValueId)>,
+}
+
+impl Plan {
+    /// Whether it goes in slow motion, as it does up to the time of which metrics start again.
+    fn settling(&self, now: Nanos) -> bool {
+        self.settled.get().is_some_and(|&until| now <= until)
+    }
+}
+
+/// Senders and receivers: each of the former writes to all of the latter.
+#[derive(Clone)]
+struct Group {
+    channels: Arc<[Channel]>,
+    /// Rounds in slow motion that its senders have begun, all together.
+    settling: Word,
+}
+
+impl Group {
+    fn new(world: &mut World, spec: ChannelSpec, fds: u64) -> Self {
+        Self {
+            channels: (0..fds).map(|_| world.new_channel(spec)).collect(),
+            settling: world.new_word(0),
+        }
+    }
 }
 
 /// How fast messages go once half of them have been read. The last fifth is left out: then groups end one after the other and leave the machine to
@@ -207,7 +251,7 @@ fn reckon(whole: u64, loops: u64, elapsed: Nanos, per_loop: u64, pace: (u64, Nan
 
 struct Main {
     plan: Arc<Plan>,
-    groups: Vec<Arc<[Channel]>>,
+    groups: Vec<Group>,
     made: u64,
     join: Join,
     ready: u64,
@@ -236,15 +280,16 @@ impl Main {
         let spec = if place < plan.fds {
             let receiver = Receiver {
                 plan: plan.clone(),
-                channel: group[place as usize],
-                left: Countdown(plan.loops * plan.fds),
+                channel: group.channels[place as usize],
+                settling: group.settling,
+                read: 0,
                 step: 0,
             };
             TaskSpec::new("receiver", receiver).group(1)
         } else {
             let sender = Sender {
                 plan: plan.clone(),
-                channels: group.clone(),
+                group: group.clone(),
                 rounds: Countdown(plan.loops),
                 at: plan.fds,
                 step: 0,
@@ -284,7 +329,12 @@ impl Program for Main {
                 }
                 Step::Collect => {
                     self.step = Step::Start;
-                    self.began = ctx.now();
+                    self.began = ctx.now() + self.plan.settle;
+                    if self.plan.settle > 0 {
+                        let settled = self.plan.settled.set(self.began);
+                        settled.expect("it starts once");
+                        ctx.warm_up(self.plan.settle);
+                    }
                     return Action::Write {
                         channel: self.plan.start,
                         bytes: 1,
@@ -333,7 +383,7 @@ fn get_ready(plan: &Plan, step: &mut u32) -> Option<Action> {
 
 struct Sender {
     plan: Arc<Plan>,
-    channels: Arc<[Channel]>,
+    group: Group,
     rounds: Countdown,
     /// Whose turn it is; `fds`: a new round.
     at: u64,
@@ -341,18 +391,25 @@ struct Sender {
 }
 
 impl Program for Sender {
-    fn next(&mut self, _: &mut TaskCtx<'_>) -> Action {
+    fn next(&mut self, ctx: &mut TaskCtx<'_>) -> Action {
         if self.step < 3 {
             if let Some(action) = get_ready(&self.plan, &mut self.step) {
                 return action;
             }
         }
+        let settling = self.plan.settling(ctx.now());
         if self.step == 4 {
             self.step = 3;
-            return Action::Compute(self.plan.send);
+            return Action::Compute(if settling {
+                self.plan.settle_work
+            } else {
+                self.plan.send
+            });
         }
         if self.at == self.plan.fds {
-            if !self.rounds.take() {
+            if settling {
+                *ctx.word(self.group.settling) += 1;
+            } else if !self.rounds.take() {
                 return Action::Exit;
             }
             self.at = 0;
@@ -360,7 +417,7 @@ impl Program for Sender {
         self.at += 1;
         self.step = 4;
         Action::Write {
-            channel: self.channels[self.at as usize - 1],
+            channel: self.group.channels[self.at as usize - 1],
             bytes: self.plan.bytes,
         }
     }
@@ -369,7 +426,9 @@ impl Program for Sender {
 struct Receiver {
     plan: Arc<Plan>,
     channel: Channel,
-    left: Countdown,
+    /// See [`Group`].
+    settling: Word,
+    read: u64,
     step: u32,
 }
 
@@ -382,13 +441,19 @@ impl Program for Receiver {
         }
         if self.step == 4 {
             self.step = 3;
+            if self.plan.settling(ctx.now()) {
+                return Action::Compute(self.plan.settle_work);
+            }
             let nth = ctx.count(self.plan.messages, 1);
             self.plan.pace.read(nth, ctx.now());
             return Action::Compute(self.plan.receive);
         }
-        if !self.left.take() {
+        // Whoever is in slow motion has all of its loops before it, so nobody stops too early.
+        let all = self.plan.fds * self.plan.loops + *ctx.word(self.settling);
+        if self.read == all {
             return Action::Exit;
         }
+        self.read += 1;
         self.step = 4;
         Action::Read {
             channel: self.channel,
@@ -455,6 +520,39 @@ mod tests {
         assert_eq!(time(2000, 500, "reckoned_ns"), short);
         let ratio = time(500, 2000, "reckoned_ns") as f64 / long as f64;
         assert!((0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    // Goal: slow motion comes before what is measured and adds rounds to it, and everybody still ends.
+    // Method: rounds of 4 senders, each of which takes 4 messages of 30 us for 2 ms, on either side; then they are as quick as ever. Some of the
+    // messages in slow motion are read after it.
+    #[test]
+    fn slow_motion_is_not_measured() {
+        for ipc in ["ipc=socket", "ipc=pipe"] {
+            let time = |settle: &str| {
+                let set = [
+                    ipc,
+                    settle,
+                    "settle_work=30us",
+                    "groups=3",
+                    "fds=4",
+                    "loops=50",
+                ];
+                let ran = run("hackbench", &set, 2);
+                assert!(ran.tasks.iter().all(|t| t.exited), "{ipc}");
+                (ran.metric("elapsed_ns"), ran.metric("messages"), ran.end)
+            };
+            let (quick, regular, end) = time("settle=0s");
+            let (settled, all, late) = time("settle=2ms");
+            assert_eq!(regular, 3 * 4 * 4 * 50);
+            let slow = all - regular;
+            assert!((1..3 * 4 * 4 * 20).contains(&slow), "{ipc}: {slow}");
+            assert!(
+                (1_900_000..2_600_000).contains(&(late - end)),
+                "{ipc}: {}",
+                late - end
+            );
+            assert!(settled < 2 * quick, "{ipc}: {settled} {quick}");
+        }
     }
 
     // Goal: neither the beginning nor the end sets the pace. Method: 100 messages, one every 3 ns, of the second half one every 5 ns, and of the

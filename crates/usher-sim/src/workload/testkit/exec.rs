@@ -42,7 +42,8 @@ impl Rig {
         };
         let action = program.next(&mut ctx);
         if let Some((from, until)) = self.world.measured.take() {
-            (self.warmup, self.stop) = (Some(from), Stop::At(until));
+            self.warmup = Some(from);
+            self.stop = until.map_or(self.stop, Stop::At);
         }
         self.tasks[id.index()].program = Some(program);
         self.act(id, action);
