@@ -10,7 +10,7 @@ use crate::cross::{self, own_program, AGENT};
 use crate::error::{LabError, Result};
 use crate::image::{self, Plan};
 use crate::kernel::{self, Kernel};
-use crate::proto::{Frame, Job, SchedulerStart, Step};
+use crate::proto::{Event, Frame, Job, SchedulerStart, Step, StepReport};
 use crate::qemu::{self, Time};
 use crate::quota::{self, Quotas};
 use crate::runner::{self, BootOptions, Outcome, StepOutcome};
@@ -250,16 +250,16 @@ pub(crate) fn in_turn(
             places.push((scheduler, round));
         }
     }
-    let total = steps.len();
-    let mut done = 0;
+    let total = places.len();
+    let mut done: u32 = 0;
     let mut watch = |frame: &Frame| {
-        if let Frame::Event(crate::proto::Event::End(report)) = frame {
+        if let Frame::Event(Event::End(report)) = frame {
             done += 1;
-            let time_s = report.elapsed_ns as f64 / 1e9;
-            say(&format!(
-                "run {done} of {total}: {} {time_s:.3} s",
-                report.scheduler
-            ));
+            let run = match done.checked_sub(comparison.warmup) {
+                None | Some(0) => "warmup, not counted".to_string(),
+                Some(run) => format!("run {run} of {total}"),
+            };
+            say(&format!("{run}: {}", took(report)));
         }
     };
     let outcome = carry_out(steps, &mut watch)?;
@@ -278,6 +278,12 @@ pub(crate) fn in_turn(
         repeats: None,
         wall_s: 0.0,
     })
+}
+
+/// How long a whole command took, under what: longer than what a benchmark says of itself.
+fn took(report: &StepReport) -> String {
+    let time_s = report.elapsed_ns as f64 / 1e9;
+    format!("{}, the command took {time_s:.3} s", report.scheduler)
 }
 
 /// A fresh guest for every run, so that every scheduler starts from the same state, and a seed for every
@@ -303,12 +309,11 @@ fn compare_boot_by_boot(
         let seed = seed.wrapping_add(u64::from(round));
         let mut outcome = prepared.boot(steps, Some(seed), say, &mut |_| ())?;
         let step = outcome.steps.pop().expect("one per step");
-        let time_s = step.report.elapsed_ns as f64 / 1e9;
         say(&format!(
-            "run {} of {}: {} {time_s:.3} s (seed {seed})",
+            "run {} of {}: {} (seed {seed})",
             index + 1,
             places.len(),
-            step.report.scheduler
+            took(&step.report)
         ));
         Ok((outcome.release, step))
     })?;
