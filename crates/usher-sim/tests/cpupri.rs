@@ -11,15 +11,22 @@ fn report(machine: &str, costs: &[&str], workload: &str, pairs: &[&str], policy:
     run_case(&shipped(machine, costs), workload, pairs, policy, 1)
 }
 
+const SEEDS: [u64; 3] = [1, 2, 3];
+
 fn ffmpeg(policy: &str) -> Report {
     let short = ["warmup=20ms", "runtime=50ms"];
     report("hcc-2s-480", &[], "ffmpeg-rt", &short, policy)
 }
 
-/// After the queues have filled.
-fn settled(policy: &str) -> Report {
-    let settled = ["warmup=50ms", "runtime=50ms"];
-    report("hcc-2s-480", &[], "ffmpeg-rt", &settled, policy)
+/// After the queues have filled, with each of the seeds.
+fn settled(policy: &str) -> [Report; SEEDS.len()] {
+    let hcc = shipped("hcc-2s-480", &[]);
+    let set = ["warmup=50ms", "runtime=50ms"];
+    SEEDS.map(|seed| run_case(&hcc, "ffmpeg-rt", &set, policy, seed))
+}
+
+fn mean(reports: &[Report], of: impl Fn(&Report) -> f64) -> f64 {
+    reports.iter().map(of).sum::<f64>() / reports.len() as f64
 }
 
 /// Cycles per load, and all cycles, of words with a name that begins so.
@@ -55,20 +62,19 @@ fn two_patches_gain_on_transcoders() {
 
 // Goal: the bitmaps' lines are cheaper by 3 times per node as proposed than the kernel's, as published (4 times), and by 2 times more
 // in shards; and the whole of it pays in frames.
-// Method: cycles per load, all words together, after the queues have filled: of all levels, and of each of the two that count. Level 0, which
+// Method: cycles per load, all words together, after the queues have filled, in the mean of three seeds: of all levels, and of each of the two that count. Level 0, which
 // everybody enters, leaves and searches, is cheap already per node; level 99, which every wakeup enters and every sleep leaves, in shards alone.
 #[test]
 fn shards_make_the_maps_lines_cheap() {
-    let [global, node, shard] = ["rt", "rt+node-cpupri", "rt+shard-cpupri"].map(settled);
-    let of = |report: &Report, words: &str| cycles(report, words).0;
-    let level = |words: &str| [&global, &node, &shard].map(|report| of(report, words));
+    let maps = ["rt", "rt+node-cpupri", "rt+shard-cpupri"].map(settled);
+    let level = |words| maps.each_ref().map(|map| mean(map, |r| cycles(r, words).0));
     let all = level("cpupri_mask");
     assert!(all[0] > 3.0 * all[1] && all[1] > 2.0 * all[2], "{all:?}");
     let all = level("cpupri_mask_l0");
     assert!(all[0] > 3.0 * all[1] && all[1] > 1.5 * all[2], "{all:?}");
     let all = level("cpupri_mask_l99");
     assert!(all[0] > 2.0 * all[1] && all[1] > 5.0 * all[2], "{all:?}");
-    let [global, node, shard] = [&global, &node, &shard].map(|r| r.metrics["frames_per_s"]);
+    let [global, node, shard] = maps.map(|map| mean(&map, |r| r.metrics["frames_per_s"]));
     assert!(
         shard > 1.15 * global && shard > 1.04 * node,
         "{global} {node} {shard}"

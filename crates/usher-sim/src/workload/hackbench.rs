@@ -12,8 +12,8 @@
 //!
 //! Time runs from the start byte until the last child is reaped, as in the program.
 //!
-//! What the balancer does with tasks that were born in one place takes it a second, in which so many messages go to and fro that
-//! hardly a run lasts as long. So a run may begin in slow motion (`settle`): rounds as always, of which each message takes long. The
+//! To spread what was born in one place takes the balancer a second, in which so many messages go to and fro that hardly a run lasts as
+//! long. So a run may begin in slow motion (`settle`): with rounds as always, but each message takes fifty times as much CPU time. The
 //! balancer has as much to see, and there is little to simulate.
 
 use std::sync::{Arc, OnceLock};
@@ -184,7 +184,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether it goes in slow motion, as it does up to the time of which metrics start again.
+    /// Whether it goes in slow motion, as it does until metrics start again.
     fn settling(&self, now: Nanos) -> bool {
         self.settled.get().is_some_and(|&until| now <= until)
     }
