@@ -209,7 +209,7 @@ const SIGPIPE: i32 = 13;
 // message).
 #[test]
 fn broken_pipes_are_quiet() {
-    for format in ["json", "csv", "table", "machine"] {
+    for format in ["json", "csv", "table"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_usher"))
             .args([
                 "topo",
