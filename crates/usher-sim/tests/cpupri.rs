@@ -62,8 +62,9 @@ fn two_patches_gain_on_transcoders() {
 
 // Goal: the bitmaps' lines are cheaper by 3 times per node as proposed than the kernel's, as published (4 times), and by 2 times more
 // in shards; and the whole of it pays in frames.
-// Method: cycles per load, all words together, after the queues have filled, in the mean of three seeds: of all levels, and of each of the two that count. Level 0, which
-// everybody enters, leaves and searches, is cheap already per node; level 99, which every wakeup enters and every sleep leaves, in shards alone.
+// Method: cycles per load, all words together, after the queues have filled, in the mean of three seeds: of all levels, and of each
+// of the two that count. Level 0, which everybody enters, leaves and searches, is cheap already per node; level 99, which every wakeup
+// enters and every sleep leaves, in shards alone.
 #[test]
 fn shards_make_the_maps_lines_cheap() {
     let maps = ["rt", "rt+node-cpupri", "rt+shard-cpupri"].map(settled);

@@ -188,6 +188,15 @@ impl Plan {
     fn settling(&self, now: Nanos) -> bool {
         self.settled.get().is_some_and(|&until| now <= until)
     }
+
+    /// What a message takes that takes `own` by itself.
+    fn work(&self, now: Nanos, own: Nanos) -> Nanos {
+        if self.settling(now) {
+            self.settle_work
+        } else {
+            own
+        }
+    }
 }
 
 /// Senders and receivers: each of the former writes to all of the latter.
@@ -397,17 +406,12 @@ impl Program for Sender {
                 return action;
             }
         }
-        let settling = self.plan.settling(ctx.now());
         if self.step == 4 {
             self.step = 3;
-            return Action::Compute(if settling {
-                self.plan.settle_work
-            } else {
-                self.plan.send
-            });
+            return Action::Compute(self.plan.work(ctx.now(), self.plan.send));
         }
         if self.at == self.plan.fds {
-            if settling {
+            if self.plan.settling(ctx.now()) {
                 *ctx.word(self.group.settling) += 1;
             } else if !self.rounds.take() {
                 return Action::Exit;
@@ -441,12 +445,11 @@ impl Program for Receiver {
         }
         if self.step == 4 {
             self.step = 3;
-            if self.plan.settling(ctx.now()) {
-                return Action::Compute(self.plan.settle_work);
+            if !self.plan.settling(ctx.now()) {
+                let nth = ctx.count(self.plan.messages, 1);
+                self.plan.pace.read(nth, ctx.now());
             }
-            let nth = ctx.count(self.plan.messages, 1);
-            self.plan.pace.read(nth, ctx.now());
-            return Action::Compute(self.plan.receive);
+            return Action::Compute(self.plan.work(ctx.now(), self.plan.receive));
         }
         // Whoever is in slow motion has all of its loops before it, so nobody stops too early.
         let all = self.plan.fds * self.plan.loops + *ctx.word(self.settling);
