@@ -49,7 +49,7 @@ static __always_inline void builtin_late_look(struct usher __arena *u, u32 cid)
 	u->cpus[cid].look = 0;
 	if (queue >= u->nr_queues || !usher_bpf_queued(queue))
 		return;
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, true);
 	all = scx_bpf_get_online_cpumask();
 	cpu = builtin_pick(all, u->cids[u->queues[queue].first_cid].cpu);
 	scx_bpf_put_cpumask(all);
@@ -60,7 +60,7 @@ static __always_inline void builtin_late_look(struct usher __arena *u, u32 cid)
 /* After the kernel marked the CPU idle. */
 static __always_inline void builtin_update_idle(struct usher __arena *u, s32 cpu, u32 cid, bool idle)
 {
-	if (idle && usher_work_in_reach(u) && scx_bpf_test_and_clear_cpu_idle(cpu))
+	if (idle && usher_work_for_all(u) && scx_bpf_test_and_clear_cpu_idle(cpu))
 		kick(u, cid, cid);
 }
 

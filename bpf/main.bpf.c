@@ -346,7 +346,7 @@ static __always_inline void enqueue_shared(struct usher __arena *u, struct task_
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		usher_vtime_slept(u, vtime, queue);
 	scx_bpf_dsq_insert_vtime(p, queue, marked_slice(u, early, handed, self), vtime, enq_flags);
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, !known || q.allowed);
 	if (usher_idle_mode != USHER_IDLE_USHER) {
 		usher_look_later(u, self, queue, NULL);
 		builtin_look(u, p, self);
@@ -751,6 +751,8 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	class_goes_on(u, p, cid);
 	if (running_move(u))
 		move_tick(u, p, cid);
+	if (u->soon_ns)
+		kick(u, cid, usher_queue_overdue(u, cid, scx_bpf_now()));
 	rescue(u, cid);
 }
 

@@ -316,6 +316,7 @@ static void usher_fill_summaries(struct usher *u, const struct usher_spec *spec)
 		u32 bit = i - node->first_queue;
 
 		u->queues[i].backlog = node->backlog + bit / 64;
+		u->queues[i].near = node->near + bit / 64;
 		u->queues[i].backlog_bit = 1ULL << (bit % 64);
 	}
 }
@@ -408,11 +409,13 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 		u32 queues = (usher_count_in_node(spec, spec->queue, n) + 63) / 64;
 		u32 *order = usher_take(&bump, spec->nr_nodes * sizeof(u32));
 		u64 *summary = usher_take(&bump, shards * sizeof(u64));
+		u64 *near = usher_take(&bump, queues * sizeof(u64));
 
 		if (!mem)
 			continue;
 		u->nodes[n].order = order;
 		u->nodes[n].summary = summary;
+		u->nodes[n].near = near;
 		u->nodes[n].backlog = u->backlogs + nr_backlogs;
 		nr_backlogs += queues;
 		for (c = 0; c < shards; c++)
@@ -453,6 +456,8 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->core_probes = spec->core_probes;
 	u->slice_ns = spec->slice_ns;
 	u->patience_ns = spec->patience_ns;
+	if (spec->nr_llcs > 1 && !u->asymmetric)
+		u->soon_ns = spec->soon_ns;
 	u->bytes = bump.used;
 	return bump.used;
 }

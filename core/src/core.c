@@ -8,6 +8,8 @@
 #include "fit.c"
 #include "hint.c"
 #include "follow.c"
+#include "pace.c"
+#include "pace.c"
 #include "place.c"
 #include "queue.c"
 #include "pair.c"

@@ -147,8 +147,8 @@ USHER_FN bool usher_test_and_clear(struct usher USHER_MEM *u, u32 cid)
 	return usher_claim_bit(u, &u->shards[c->shard], 1ULL << (c->bit & 63));
 }
 
-/* Somebody waits in some queue. Pairs with usher_queue_fill(). Test: idle_against_queue. */
-USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u)
+/* Somebody waits in some queue, who is not left to the CPUs of its LLC. */
+USHER_FN bool usher_work_for_all(struct usher USHER_MEM *u)
 {
 	u32 i;
 
@@ -156,6 +156,34 @@ USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u)
 		if (env_read(u, &u->backlogs[i]))
 			return true;
 	return false;
+}
+
+/* Somebody waits who is left to the CPUs of cid's LLC. */
+USHER_FN bool usher_work_near(struct usher USHER_MEM *u, u32 cid)
+{
+	struct usher_llc USHER_MEM *llc = &u->llcs[u->cids[cid].llc];
+	struct usher_node USHER_MEM *node = &u->nodes[llc->node];
+	u32 first = llc->first_queue - node->first_queue, end = first + llc->nr_queues, i;
+
+	if (!u->soon_ns)
+		return false;
+	for (i = first / 64; i * 64 < end && env_again(u); i = env_next(u, i)) {
+		u64 bits = env_read(u, &node->near[i]);
+
+		if (i == first / 64)
+			bits &= ~0ULL << (first & 63);
+		if (end - i * 64 < 64)
+			bits &= ~(~0ULL << (end & 63));
+		if (bits)
+			return true;
+	}
+	return false;
+}
+
+/* Somebody waits in a queue that cid looks into. Pairs with usher_queue_fill(). Test: idle_against_queue. */
+USHER_FN bool usher_work_in_reach(struct usher USHER_MEM *u, u32 cid)
+{
+	return usher_work_near(u, cid) || usher_work_for_all(u);
 }
 
 /*
@@ -179,7 +207,7 @@ USHER_FN void usher_idle_publish(struct usher USHER_MEM *u, u32 cid)
 USHER_FN bool usher_idle_look(struct usher USHER_MEM *u, u32 cid)
 {
 	usher_idle_publish(u, cid);
-	if (!usher_work_in_reach(u))
+	if (!usher_work_in_reach(u, cid))
 		return false;
 	env_count(u, cid, USHER_EV_IDLE_SAW_WORK);
 	return true;

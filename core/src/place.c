@@ -43,6 +43,7 @@
 #include "idle.c"
 #include "fit.c"
 #include "hint.c"
+#include "pace.c"
 
 #define USHER_QUEUE_LONG 4   /* tasks waiting per CPU from which on a much shorter queue is looked for, */
 #define USHER_SHORTER_NEAR 16 /* ... of which this one is so many quarters in the node, */
@@ -98,6 +99,19 @@ USHER_FN bool usher_somebody_idle(struct usher USHER_MEM *u)
 	return false;
 }
 
+/* Whether the search goes on to other LLCs. */
+USHER_FN bool usher_goes_far(struct usher USHER_MEM *u, struct usher_search *s)
+{
+	if (s->q.flags & USHER_PATIENT) {
+		s->q.flags &= ~USHER_PATIENT;
+		if (usher_queue_soon(u, u->cids[s->q.from].queue)) {
+			s->q.flags |= USHER_NEAR;
+			env_count(u, s->q.self, USHER_EV_LEFT_NEAR);
+		}
+	}
+	return !(s->q.flags & USHER_NEAR);
+}
+
 /* Steps 3 to 7: prev, its LLC, and cores of its node. Sets *reason to USHER_QUEUED if it is of no use to go on. */
 USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR,
 				  bool prev_allowed, u16 *reason USHER_UNIT_PTR)
@@ -119,7 +133,7 @@ USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 	}
 
 	/* On a busy machine all searches are in vain; the summaries say so at the cost of a line per node. */
-	if (!idle && !usher_somebody_idle(u)) {
+	if (!idle && !(s->q.flags & USHER_NEAR) && !usher_somebody_idle(u)) {
 		*reason = USHER_QUEUED;
 		return USHER_NONE_IDLE;
 	}
@@ -141,7 +155,7 @@ USHER_UNIT_FN s32 usher_place_llc(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 	}
 
 	/* 6. An idle core in the node. */
-	if (u->nodes[c->node].nr_llcs > 1) {
+	if (u->nodes[c->node].nr_llcs > 1 && usher_goes_far(u, s)) {
 		env_count(u, s->q.self, USHER_EV_SEARCH_NODE);
 		s->core = u->smt > 1;
 		*reason = USHER_NODE_CORE;
@@ -164,6 +178,9 @@ USHER_UNIT_FN s32 usher_place_far(struct usher USHER_MEM *u USHER_UNIT_MEM, stru
 {
 	u32 node = u->cids[s->q.from].node;
 	s32 cid;
+
+	if (!usher_goes_far(u, s))
+		return USHER_NONE_IDLE;
 
 	/* 8. The node. Without threads all of it was looked at in 6. */
 	if (u->smt > 1 || u->nodes[node].nr_llcs == 1) {
@@ -497,6 +514,8 @@ USHER_INLINE struct usher_decision usher_place_steps(struct usher USHER_MEM *u,
 
 	/* 3 to 9. */
 	s.q.from = from;
+	if (u->soon_ns && !r->allowed && r->wake != USHER_WAKE_FORK)
+		s.q.flags = USHER_PATIENT;
 	cid = usher_place_llc(u, &s, true, &reason);
 	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);
@@ -516,19 +535,28 @@ USHER_INLINE struct usher_decision usher_place(struct usher USHER_MEM *u, const 
 	return d;
 }
 
-/*
- * A task was put into the queue of q->from and announced by usher_queue_fill(): an idle CPU
- * that should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
- */
-USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_query *q USHER_UNIT_PTR)
+/* An idle CPU that should come and take somebody, near q->from, now claimed, or USHER_NONE_IDLE. near: of that LLC. */
+USHER_UNIT s32 usher_look_for(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct usher_query *q USHER_UNIT_PTR, bool near)
 {
 	struct usher_search s = { .q = *q };
 	u16 reason;
-	s32 cid = usher_place_llc(u, &s, false, &reason);
+	s32 cid;
+
+	s.q.flags = near ? USHER_NEAR : 0;
+	cid = usher_place_llc(u, &s, false, &reason);
 
 	if (cid < 0 && reason != USHER_QUEUED)
 		cid = usher_place_far(u, &s, &reason);
 	return cid;
+}
+
+/*
+ * A task was put into the queue of q->from and announced by usher_queue_fill(): an idle CPU
+ * that should come and take it, now claimed, or USHER_NONE_IDLE. Test: idle_against_queue.
+ */
+USHER_FN s32 usher_look(struct usher USHER_MEM *u, const struct usher_query *q)
+{
+	return usher_look_for(u, q, u->soon_ns && !q->allowed && !usher_queue_for_all(u, u->cids[q->from].queue));
 }
 
 /*
@@ -544,14 +572,16 @@ USHER_UNIT s32 usher_look(struct usher USHER_MEM *u USHER_UNIT_MEM, const struct
 USHER_UNIT s32 usher_rescue(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 self)
 {
 	struct usher_query q = { .from = self, .self = self };
+	bool all;
 	s32 cid;
 
 	if (!u->cpus[self].poke)
 		return USHER_NONE_IDLE;
 	u->cpus[self].poke = 0;
-	if (!usher_work_in_reach(u))
+	all = usher_work_for_all(u);
+	if (!all && !usher_work_near(u, self))
 		return USHER_NONE_IDLE;
-	cid = usher_look(u, &q);
+	cid = usher_look_for(u, &q, !all);
 	if (cid >= 0)
 		env_count(u, self, USHER_EV_RESCUED);
 	return cid;

@@ -32,6 +32,7 @@
 
 #include "../include/usher/usher.h"
 #include "idle.c"
+#include "pace.c"
 #include "place.c"
 
 #define USHER_BALANCE_FAR 8		/* one of so many looks of usher_balance() goes to another node */
@@ -309,6 +310,7 @@ USHER_FN void usher_turn_begin(struct usher USHER_MEM *u, u32 cid, const struct 
 {
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
 
+	usher_pace_turn(u, cid, begins->at_ns);
 	env_write(u, &turn->vtime, begins->vtime);
 	env_write(u, &turn->at_ns, begins->at_ns);
 	env_write(u, &turn->weight, begins->weight ? begins->weight : 1);
@@ -434,38 +436,93 @@ USHER_FN bool usher_pinned_first(struct usher USHER_MEM *u, u32 cid, u64 own, u6
 	return me->pinned_last;
 }
 
-/* Announces a task in queue. A full barrier: what follows may look for idle CPUs. */
-USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 queue)
+/* Announces a task in queue; bound: it may not run everywhere. A full barrier: what follows may look for idle CPUs. */
+USHER_FN void usher_queue_fill(struct usher USHER_MEM *u, u32 queue, bool bound)
 {
-	struct usher_queue USHER_MEM *at = &u->queues[queue];
+	u64 USHER_MEM *waits_ns = &u->queues[queue].clock->waits_ns;
 
 	env_barrier(u);
-	if (!(env_read(u, at->backlog) & at->backlog_bit))
-		env_fetch_or(u, at->backlog, at->backlog_bit);
+	if (bound && u->soon_ns && !env_read(u, waits_ns))
+		env_write(u, waits_ns, 1);
+	usher_queue_announce(u, queue, bound);
 }
 
 /*
- * self found nothing to take in queue: if it is empty, take its bit out of the backlog.
- * Clear, full barrier (in the fetch), look again, restore; pairs with usher_queue_fill(). While the
- * bit was clear a CPU going idle may have overlooked the queue: usher_rescue(). True: somebody has come
+ * Takes the bits of queue away. Clear, full barrier (in the fetch), look again, announce anew; pairs with usher_queue_fill(). While the
+ * bits were clear a CPU going idle may have overlooked the queue: usher_rescue(). all: if it was for all it is so again. True: somebody
+ * waits there.
+ */
+USHER_FN bool usher_queue_withdraw(struct usher USHER_MEM *u, u32 queue, u32 self, bool all)
+{
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
+	bool near = usher_queue_near(u, queue), far = usher_queue_for_all(u, queue);
+
+	if (far)
+		env_fetch_and(u, at->backlog, ~at->backlog_bit);
+	if (near)
+		env_fetch_and(u, at->near, ~at->backlog_bit);
+	if ((!far && !near) || !env_queued(u, queue))
+		return false;
+	usher_queue_announce(u, queue, all && far);
+	u->cpus[self].poke = 1;
+	return true;
+}
+
+/*
+ * self found nothing to take in queue: if it is empty, it is taken out of the backlog. True: somebody has come
  * to the empty queue. Who waited there when self found nothing may not run here, so self need not go through
  * the queue again; who came since then is found by usher_idle_enter(). Tests: idle_against_queue,
  * two_tasks_against_retire.
  */
 USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 queue, u32 self)
 {
-	struct usher_queue USHER_MEM *at = &u->queues[queue];
+	u64 USHER_MEM *waits_ns = &u->queues[queue].clock->waits_ns;
 
 	if (env_queued(u, queue))
 		return false;
-	env_fetch_and(u, at->backlog, ~at->backlog_bit);
+	if (u->soon_ns && env_read(u, waits_ns))
+		env_write(u, waits_ns, 0);
 	env_count(u, self, USHER_EV_BACKLOG_RETIRED);
-	if (!env_queued(u, queue))
+	if (!usher_queue_withdraw(u, queue, self, true))
 		return false;
-	env_fetch_or(u, at->backlog, at->backlog_bit);
-	u->cpus[self].poke = 1;
 	env_count(u, self, USHER_EV_BACKLOG_RESTORED);
 	return true;
+}
+
+/* self took a task of queue: perhaps the last, or who is left runs soon now, and is no longer for all. Test: soon_against_idle. */
+USHER_FN void usher_queue_eased(struct usher USHER_MEM *u, u32 queue, u32 self)
+{
+	u64 USHER_MEM *waits_ns = &u->queues[queue].clock->waits_ns;
+
+	if (!u->soon_ns)
+		return;
+	if (env_read(u, waits_ns) && !env_queued(u, queue))
+		env_write(u, waits_ns, 0);
+	if (usher_queue_for_all(u, queue) && usher_queue_soon(u, queue))
+		usher_queue_withdraw(u, queue, self, false);
+}
+
+/*
+ * At a tick of cid: if somebody waits in its queue, and did all the time since a tick before, from now on it is for all. Returns an
+ * idle CPU to send there, claimed, or USHER_NONE_IDLE. Test: overdue_against_idle.
+ */
+USHER_FN s32 usher_queue_overdue(struct usher USHER_MEM *u, u32 cid, u64 now_ns)
+{
+	u32 queue = u->cids[cid].queue;
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
+	struct usher_query q = { .from = cid, .self = cid };
+	u64 since;
+
+	if (!usher_queue_near(u, queue) || usher_queue_for_all(u, queue) || !env_queued(u, queue))
+		return USHER_NONE_IDLE;
+	since = env_read(u, &at->clock->waits_ns);
+	if (!since)
+		env_write(u, &at->clock->waits_ns, now_ns);
+	if (!since || (s64)(now_ns - since) < USHER_OVERDUE_NS)
+		return USHER_NONE_IDLE;
+	usher_queue_announce(u, queue, true);
+	env_count(u, cid, USHER_EV_OVERDUE);
+	return usher_look(u, &q);
 }
 
 /*
@@ -499,7 +556,7 @@ USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
 	me->look = 0;
 	if (queue >= u->nr_queues || !env_queued(u, queue))
 		return USHER_NONE_IDLE;
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, me->look_allowed != NULL);
 	q.from = u->queues[queue].first_cid;
 	cid = usher_look(u, &q);
 	if (cid >= 0)
@@ -530,7 +587,7 @@ USHER_FN s32 usher_walk_next(struct usher USHER_MEM *u, struct usher_walk *walk)
 			u32 queue = llc->first_queue + (c->queue - llc->first_queue + walk->near) % llc->nr_queues;
 
 			walk->near = env_next(u, walk->near);
-			if (env_read(u, u->queues[queue].backlog) & u->queues[queue].backlog_bit)
+			if (usher_queue_for_all(u, queue) || usher_queue_near(u, queue))
 				return queue;
 		} else if (walk->bits) {
 			u32 queue = node->first_queue + (walk->word - 1) * 64 + env_lowest(walk->bits);
@@ -604,6 +661,7 @@ USHER_FN void usher_queue_taken(struct usher USHER_MEM *u, u32 cid, u32 queue)
 {
 	struct usher_cid USHER_MEM *c = &u->cids[cid];
 
+	usher_queue_eased(u, queue, cid);
 	if (c->llc == u->queues[queue].llc)
 		env_count(u, cid, USHER_EV_STEAL_LLC);
 	else if (c->node == u->queues[queue].node)

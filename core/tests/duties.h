@@ -71,7 +71,7 @@ static void duty_enqueue(struct usher *u, u32 self, u32 queue)
 	struct usher_query q = { .from = u->queues[queue].first_cid, .self = self };
 
 	model_push(&u->host->queued[queue]);
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, false);
 	duty_send(usher_look(u, &q));
 	duty_rescue(u, self);
 }
@@ -93,7 +93,7 @@ static bool duty_enqueue_late(struct usher *u, u32 self, u32 queue)
 	bool go;
 
 	duty_late_look(u, self);
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, false);
 	go = usher_look_later(u, self, queue, NULL);
 	duty_send(usher_look(u, &q));
 	duty_rescue(u, self);

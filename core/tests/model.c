@@ -215,13 +215,14 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 	u64 *start = (u64 *)world;
 	u32 n = 0, i;
 
-	if (max < 8 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS + 1)
+	if (max < 11 * MODEL_LLCS + 2 * MODEL_CIDS + 2 + 2 * (MODEL_LEVELS + 1) * MODEL_LLCS + MODEL_LLCS + 1)
 		__builtin_trap();
 	for (i = 0; i < u->nr_shards; i++)
 		cells[n++] = u->shards[i].word - start;
 	for (i = 0; i < u->nr_nodes; i++) {
 		cells[n++] = u->nodes[i].summary - start;
 		cells[n++] = u->nodes[i].backlog - start;
+		cells[n++] = u->nodes[i].near - start;
 	}
 	for (i = 0; i < u->nr_queues; i++) {
 		cells[n++] = &u->queues[i].clock->now - start;
@@ -229,6 +230,8 @@ u32 MODEL_EXPORT(model_cells)(struct model_world *world, u32 *cells, u32 max)
 		cells[n++] = &u->queues[i].clock->mark - start;
 		cells[n++] = &u->queues[i].clock->mark_ns - start;
 		cells[n++] = &u->queues[i].clock->pushed - start;
+		cells[n++] = &u->queues[i].clock->gap_ns - start;
+		cells[n++] = &u->queues[i].clock->waits_ns - start;
 		cells[n++] = &world->queued[i] - start;
 	}
 	for (i = 0; i < u->nr_cids; i++) {
@@ -363,7 +366,9 @@ const char *MODEL_EXPORT(model_cell_name)(struct model_world *world, u32 cell, u
 			return "summary of node";
 		if (*index < u->nr_nodes && place == u->nodes[*index].backlog)
 			return "backlog of node";
-		if (*index < u->nr_queues && place >= &u->queues[*index].clock->now && place <= &u->queues[*index].clock->pushed)
+		if (*index < u->nr_nodes && place == u->nodes[*index].near)
+			return "backlog of node's own LLCs";
+		if (*index < u->nr_queues && place >= &u->queues[*index].clock->now && place <= &u->queues[*index].clock->waits_ns)
 			return "clock of queue";
 		if (*index < u->nr_queues && place == &world->queued[*index])
 			return "length of queue";

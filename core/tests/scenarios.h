@@ -63,22 +63,27 @@ static const char *rest_found(struct usher *u)
 	}
 	while (found <= MODEL_CIDS) {
 		q.from = q.self = found % MODEL_CIDS;
-		if (usher_look(u, &q) < 0)
+		if (usher_look_for(u, &q, false) < 0)
 			break;
 		found++;
 	}
 	return found == idle ? NULL : "a search afterwards does not find the idle CPUs";
 }
 
+/* Whether cid takes from queue if it has nothing to run. */
+static bool rest_for(struct usher *u, u32 cid, u32 queue)
+{
+	return u->cids[cid].llc == u->queues[queue].llc || usher_queue_for_all(u, queue);
+}
+
 /* Nobody waits beside an idle CPU, and no idle CPU is forgotten. */
 static const char *rest_work(struct usher *u, const struct model_outcome *outcomes)
 {
 	struct model_world *world = model.world;
-	u32 c, i, waiting = 0;
+	u32 c, i;
 
 	for (i = 0; i < u->nr_queues; i++) {
-		waiting += world->queued[i] > 0;
-		if (world->queued[i] && !(*u->queues[i].backlog & u->queues[i].backlog_bit))
+		if (world->queued[i] && !usher_queue_for_all(u, i) && !usher_queue_near(u, i))
 			return "a queue with a task in it is missing from the backlog";
 	}
 	for (c = 0; c < MODEL_CIDS; c++) {
@@ -86,8 +91,9 @@ static const char *rest_work(struct usher *u, const struct model_outcome *outcom
 
 		if (waits && world->local[c])
 			return "a CPU sleeps on a task that it was handed";
-		if (waits && waiting)
-			return "a task waits beside an idle CPU";
+		for (i = 0; i < u->nr_queues; i++)
+			if (waits && world->queued[i] && rest_for(u, c, i))
+				return "a task waits beside an idle CPU";
 		if (waits && !rest_idle(u, c))
 			return "a CPU without work is missing from the idle map";
 		if (!waits && rest_idle(u, c))
@@ -258,7 +264,7 @@ static void look_actor(struct usher *u, u32 index)
  */
 static void queue_setup(struct usher *u)
 {
-	usher_queue_fill(u, 0);
+	usher_queue_fill(u, 0, false);
 }
 
 static void queue_actor(struct usher *u, u32 index)
@@ -337,8 +343,8 @@ static void late_actor(struct usher *u, u32 index)
  */
 static void two_late_setup(struct usher *u)
 {
-	usher_queue_fill(u, 0);
-	usher_queue_fill(u, 1);
+	usher_queue_fill(u, 0, false);
+	usher_queue_fill(u, 1, false);
 }
 
 static void two_late_actor(struct usher *u, u32 index)
@@ -446,6 +452,8 @@ static const char *clock_verdict(struct usher *u, const struct model_outcome *ou
 	return u->queues[0].clock->now == later ? NULL : "the clock stands still";
 }
 
+#include "soon.h"
+
 static const struct model_scenario model_scenarios[] = {
 	{ "claim_against_claim", 2, 1, 4, { "owner 0", "claimer of 1", "waker 2", "waker 3" },
 	  claim_setup, claim_actor, claim_verdict, 0, 0 },
@@ -471,6 +479,12 @@ static const struct model_scenario model_scenarios[] = {
 	  take_setup, take_actor, rest_by_cid, 0, 0 },
 	{ "wake_against_idle", 2, 2, 3, { "waker 0", "idler 1", "idler 2" },
 	  empty_setup, wake_actor, rest_by_cid, 0, 0 },
+	{ "soon_against_idle", 2, 1, 3, { "filler 0", "idler 1", "idler 2" },
+	  soon_setup, soon_actor, rest_by_cid, 0, 0 },
+	{ "eased_against_idle", 2, 1, 3, { "taker 0", "idler 1", "filler 2" },
+	  eased_setup, eased_actor, rest_by_cid, 0, 0 },
+	{ "overdue_against_idle", 2, 1, 3, { "ticker 0", "waker 1", "idler 2" },
+	  overdue_setup, overdue_actor, overdue_verdict, 0, 0 },
 	{ "clock_against_clock", 2, 1, 3, { "charger 0", "charger 1", "reader 2" },
 	  empty_setup, clock_actor, clock_verdict, 0, 0 },
 	{ "raise_against_find", 2, 1, 4, { "finder 0", "setter 1", "setter 2", "setter 3" },

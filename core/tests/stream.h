@@ -134,7 +134,7 @@ USHER_FN void usher_stream_queue(struct usher USHER_MEM *u, struct usher_stream 
 	usher_stream_note(s, joins);
 	if (s->steps & 1)
 		usher_vtime_slept(u, joins, queue);
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, allowed != NULL);
 	wants.vtime = usher_vtime_after(u, joins, early);
 	usher_stream_note(s, usher_turn_cut(u, &q, &wants, early));
 	usher_stream_note(s, usher_hand(u, self, queue, 1 + s->placed));
@@ -479,6 +479,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_turn_begin(u, cid, &begins);
 		usher_stream_handed(u, s, cid, &begins);
 		s->now_ns += ran_ns;
+		usher_stream_note(s, usher_queue_overdue(u, cid, s->now_ns));
 		behind = usher_clock_behind(u, s->vtime, queue, s->now_ns);
 		usher_stream_note(s, behind);
 		if (behind)

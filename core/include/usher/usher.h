@@ -168,6 +168,8 @@ enum usher_event {
 	USHER_EV_HANDED,	 /* a CPU chose the task that was handed to it by its own, which went to sleep */
 	USHER_EV_FOLLOWED,	 /* a task that only CPUs of another node woke was placed by where they are */
 	USHER_EV_STAYED,	 /* a sync wakeup from an LLC of its node that is not the task's home was a plain one */
+	USHER_EV_LEFT_NEAR,	 /* a wakeup searched its LLC only, since who waits there runs soon */
+	USHER_EV_OVERDUE,	 /* a tick found a queue that should have been empty by then, and called other LLCs */
 	USHER_NR_EVENTS,
 };
 
@@ -214,6 +216,8 @@ struct usher_clock {
 	u64 mark;    /* where it is to be, at the latest half of u->patience_ns after it came to the last one, */
 	u64 mark_ns; /* ... at this time */
 	u64 pushed;  /* it is moved on, as it would not be there in time */
+	u64 gap_ns;  /* the mean time from one turn of its CPUs to the next; 0: not known yet */
+	u64 waits_ns; /* at a tick then somebody waited, as at any moment since; 0: nobody knows: usher_queue_overdue() */
 };
 
 /* Read-only, per queue: where tasks wait for some neighbouring CPUs of an LLC. */
@@ -223,10 +227,11 @@ struct usher_queue {
 	u32 node;
 	u32 power; /* what its CPUs do together: the sum of capacities, or where all count as equal how many they are */
 	u32 unused;
-	u64 USHER_MEM *backlog; /* the word of the node's backlog with this queue's bit */
-	u64 backlog_bit;
+	u64 USHER_MEM *backlog; /* the word of the node's backlog with this queue's bit, */
+	u64 USHER_MEM *near;	/* ... that of its LLCs' own, */
+	u64 backlog_bit;	/* ... and the bit, in both */
 	struct usher_clock USHER_MEM *clock; /* on a line of its own */
-	u64 unused2[2];
+	u64 unused2;
 };
 
 /* Read-only, per LLC. */
@@ -248,7 +253,8 @@ struct usher_node {
 	u32 first_queue, nr_queues;
 	u32 USHER_MEM *order; /* all nodes, nearest first, ties to the lowest id; the first is itself */
 	u64 USHER_MEM *summary; /* a bit per shard: somebody there may be idle */
-	u64 USHER_MEM *backlog; /* a bit per queue: somebody may be waiting there */
+	u64 USHER_MEM *backlog; /* a bit per queue: somebody may be waiting there, */
+	u64 USHER_MEM *near;	/* ... or here: somebody who is left to the CPUs of the LLC. On a line of its own */
 };
 
 /*
@@ -332,6 +338,7 @@ struct usher {
 	u32 core_probes;  /* shards of another LLC looked into for a whole core before any thread will do */
 	u64 slice_ns;	  /* what a task of any weight runs before it queues again */
 	u64 patience_ns;  /* so long who weighs least waits at most, and a round of all who wait */
+	u64 soon_ns;	  /* who runs within so long is left to the CPUs of its LLC: pace.c; 0: nobody */
 	u64 bytes;	  /* of the whole */
 	struct usher_cpupri_leaf USHER_MEM *leaves; /* NULL: without the CPU priority map */
 	struct usher_cpupri_node USHER_MEM *cpupri_nodes;
@@ -365,6 +372,8 @@ struct usher_query {
 #define USHER_LOWEST (1u << 2)	  /* of usher_cpupri_find(): the lowest level in reach, however far away */
 #define USHER_UNTAKEN (1u << 3)	  /* of the same: no CPU that is being preempted */
 #define USHER_HERE (1u << 4)	  /* of usher_turn_cut(): on from only */
+#define USHER_NEAR (1u << 5)	  /* do not go on to other LLCs, */
+#define USHER_PATIENT (1u << 6)	  /* ... or not if who waits there runs soon */
 
 enum usher_wake {
 	USHER_WAKE,
@@ -427,6 +436,7 @@ struct usher_spec {
 	u32 granularity;
 	u64 slice_ns;
 	u64 patience_ns;
+	u64 soon_ns;	     /* of no effect with one LLC, and where CPUs differ */
 	u32 core_probes;
 	u32 cpupri;	     /* with the CPU priority map */
 	u32 no_capacity;     /* all CPUs count as equal, whatever their capacity */

@@ -39,6 +39,12 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_width: u32,
 
+    /// Who waits and runs within so many microseconds, as fast as CPUs take turns there, is left to the CPUs of its last-level cache while others
+    /// idle; 0: nobody is. Of no effect where CPUs differ in capacity, or with one such cache, or `--idle` of the kernel's own.
+    #[arg(long, value_name = "US", default_value_t = usher_core::DEFAULT_SOON_NS / 1000,
+          value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub soon_us: u64,
+
     /// How long a task may wait before the kernel ejects the scheduler, in milliseconds. The kernel checks every
     /// half of it, in a kernel thread that waits its turn like others, and ejects for that coming late, too.
     #[arg(long, value_name = "MS", default_value_t = 10_000,
@@ -209,6 +215,7 @@ mod tests {
             (["--granularity", "socket"], "global, node, llc, shard"),
             (["--shard-width", "65"], "1..=64"),
             (["--timeout-ms", "60000"], "1000..=30000"),
+            (["--soon-us", "1001"], "0..=1000"),
             (["--stats", "0"], "0.01 to 86400"),
             (["--monitor", "x"], "0.01 to 86400"),
         ] {

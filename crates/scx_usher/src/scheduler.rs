@@ -67,6 +67,10 @@ impl Machine {
                 granularity: args.granularity,
                 slice_ns: args.slice_us * 1000,
                 patience_ns: args.patience_us() * 1000,
+                soon_ns: match args.idle {
+                    Idle::Usher => args.soon_us * 1000,
+                    _ => 0,
+                },
                 cpupri: !args.no_preempt,
                 capacity: !args.no_capacity,
                 tier_order: args.tiers,

@@ -54,9 +54,14 @@ s32 USHER_EXPORT(late_look)(struct usher *u, u32 self)
 	return usher_late_look(u, self);
 }
 
-void USHER_EXPORT(queue_fill)(struct usher *u, u32 queue)
+void USHER_EXPORT(queue_fill)(struct usher *u, u32 queue, bool bound)
 {
-	usher_queue_fill(u, queue);
+	usher_queue_fill(u, queue, bound);
+}
+
+s32 USHER_EXPORT(queue_overdue)(struct usher *u, u32 cid, u64 now_ns)
+{
+	return usher_queue_overdue(u, cid, now_ns);
 }
 
 bool USHER_EXPORT(queue_retire)(struct usher *u, u32 queue, u32 self)
@@ -79,9 +84,9 @@ s32 USHER_EXPORT(walk_next)(struct usher *u, struct usher_walk *walk)
 	return usher_walk_next(u, walk);
 }
 
-bool USHER_EXPORT(work_in_reach)(struct usher *u)
+bool USHER_EXPORT(work_in_reach)(struct usher *u, u32 cid)
 {
-	return usher_work_in_reach(u);
+	return usher_work_in_reach(u, cid);
 }
 
 bool USHER_EXPORT(pinned_first)(struct usher *u, u32 cid, u64 own, u64 shared)

@@ -77,10 +77,10 @@ u32 usher_recorded_word(struct usher *u, u64 place, u32 *of)
 		struct usher_queue *queue = &u->queues[i];
 
 		*of = queue->node;
-		if (p == queue->backlog)
+		if (p == queue->backlog || p == queue->near)
 			return WORD_BACKLOG;
 		*of = i;
-		if (p == &queue->clock->now || p == &queue->clock->slept)
+		if (p >= &queue->clock->now && p <= &queue->clock->waits_ns)
 			return WORD_CLOCK;
 	}
 	for (i = 0; i < u->nr_llcs; i++) {
@@ -125,8 +125,10 @@ u64 usher_recorded_bits(struct usher *u, u64 place)
 		bits |= p == shard->summary ? shard->summary_bit : 0;
 	}
 	for (i = 0; i < u->nr_queues; i++) {
-		known |= p == u->queues[i].backlog;
-		bits |= p == u->queues[i].backlog ? u->queues[i].backlog_bit : 0;
+		bool here = p == u->queues[i].backlog || p == u->queues[i].near;
+
+		known |= here;
+		bits |= here ? u->queues[i].backlog_bit : 0;
 	}
 	return known ? bits : ~0ULL;
 }

@@ -26,6 +26,7 @@ pub(crate) struct Spec {
     pub granularity: u32,
     pub slice_ns: u64,
     pub patience_ns: u64,
+    pub soon_ns: u64,
     pub core_probes: u32,
     pub cpupri: u32,
     pub no_capacity: u32,
@@ -225,13 +226,14 @@ environments! {
     look = usher_native_look | usher_traced_look: (*mut Usher, *const Query) -> i32;
     rescue = usher_native_rescue | usher_traced_rescue: (*mut Usher, u32) -> i32;
     late_look = usher_native_late_look | usher_traced_late_look: (*mut Usher, u32) -> i32;
-    queue_fill = usher_native_queue_fill | usher_traced_queue_fill: (*mut Usher, u32);
+    queue_fill = usher_native_queue_fill | usher_traced_queue_fill: (*mut Usher, u32, bool);
+    queue_overdue = usher_native_queue_overdue | usher_traced_queue_overdue: (*mut Usher, u32, u64) -> i32;
     queue_retire = usher_native_queue_retire | usher_traced_queue_retire:
         (*mut Usher, u32, u32) -> bool;
     queue_again = usher_native_queue_again | usher_traced_queue_again: (*mut Usher, u32, u32, u64) -> u32;
     queue_taken = usher_native_queue_taken | usher_traced_queue_taken: (*mut Usher, u32, u32);
     walk_next = usher_native_walk_next | usher_traced_walk_next: (*mut Usher, *mut Walk) -> i32;
-    work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach: (*mut Usher) -> bool;
+    work_in_reach = usher_native_work_in_reach | usher_traced_work_in_reach: (*mut Usher, u32) -> bool;
     pinned_first = usher_native_pinned_first | usher_traced_pinned_first: (*mut Usher, u32, u64, u64) -> bool;
     vtime_at = usher_native_vtime_at | usher_traced_vtime_at: (*mut Usher, u64, u32) -> u64;
     vtime_enter = usher_native_vtime_enter | usher_traced_vtime_enter:

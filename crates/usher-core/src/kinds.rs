@@ -251,6 +251,10 @@ named! {
         Followed = "followed",
         /// A sync wakeup from an LLC of its node that is not the task's home was a plain one.
         Stayed = "stayed",
+        /// A wakeup searched its LLC only, since who waits there runs soon.
+        LeftNear = "left-near",
+        /// A tick found a queue of such that had not been empty since the tick before, and called other LLCs.
+        Overdue = "overdue",
     }
 }
 

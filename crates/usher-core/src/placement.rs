@@ -333,11 +333,18 @@ impl Core {
         unsafe { (*self.host).queued.add(queue).read() }
     }
 
-    /// Announces a task in `queue`; then [`Core::look`].
-    pub fn queue_fill(&mut self, queue: Queue) {
+    /// Announces a task in `queue`, `bound` if it may not run everywhere; then [`Core::look`].
+    pub fn queue_fill(&mut self, queue: Queue, bound: bool) {
         let queue = self.queue(queue);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.queue_fill)(self.u, queue) }
+        unsafe { (self.api.queue_fill)(self.u, queue, bound) }
+    }
+
+    /// At a tick of `cid`: an idle CPU, claimed, to send to its queue, where somebody has waited since a tick before.
+    pub fn queue_overdue(&mut self, cid: Cid, now_ns: u64) -> Option<Cid> {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        some_cid(unsafe { (self.api.queue_overdue)(self.u, cid, now_ns) })
     }
 
     /// `by` found nothing to take in `queue`. True: it was empty, and somebody has come.
@@ -363,9 +370,9 @@ impl Core {
 
     /// Whether some queue that `cid` could serve is announced.
     pub fn work_in_reach(&mut self, cid: Cid) -> bool {
-        self.cid(cid);
+        let cid = self.cid(cid);
         // SAFETY: as in idle_enter().
-        unsafe { (self.api.work_in_reach)(self.u) }
+        unsafe { (self.api.work_in_reach)(self.u, cid) }
     }
 
     /// Starts the round of a CPU without work through the queues: own LLC, node, then by distance.

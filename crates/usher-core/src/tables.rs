@@ -17,6 +17,9 @@ pub const DEFAULT_QUEUE_WIDTH: u32 = 16;
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
 /// How long the lightest task waits, if not told otherwise: half of the time after which the kernel ejects scx_usher, if not told otherwise.
 pub const DEFAULT_PATIENCE_NS: u64 = 5_000_000_000;
+/// Who waits for less is left to the CPUs of its last-level cache, unless told otherwise: 10 us, about as long as a task takes to get its data into
+/// other caches.
+pub const DEFAULT_SOON_NS: u64 = 10_000;
 /// So many slices at least are in [`Settings::patience_ns`].
 pub const PATIENCE_SLICES: u64 = 64;
 /// Shards of other LLCs looked into for a whole core before any idle thread will do.
@@ -60,6 +63,10 @@ pub struct Settings {
     /// So long, and a round of all who wait, a task waits at most, however little it weighs, in nanoseconds: a kernel ejects a scheduler
     /// that lets somebody wait for too long.
     pub patience_ns: u64,
+    /// A task that waits and runs within so long is left to the CPUs of its last-level cache, in nanoseconds; 0: no task is. Of no effect
+    /// with one such cache, and where CPUs of different capacity are told apart.
+    #[serde(default)]
+    pub soon_ns: u64,
     /// Shards of another LLC looked into for a whole core before any idle thread will do.
     pub core_probes: u32,
     /// With the CPU priority map: see [`crate::Level`]. Without, its calls panic and it takes no memory.
@@ -76,6 +83,7 @@ impl Default for Settings {
             granularity: Granularity::Shard,
             slice_ns: DEFAULT_SLICE_NS,
             patience_ns: DEFAULT_PATIENCE_NS,
+            soon_ns: DEFAULT_SOON_NS,
             core_probes: DEFAULT_CORE_PROBES,
             cpupri: false,
             capacity: true,
@@ -402,6 +410,7 @@ impl Tables {
             granularity: settings.granularity as u32,
             slice_ns: settings.slice_ns,
             patience_ns: settings.patience_ns,
+            soon_ns: settings.soon_ns,
             core_probes: settings.core_probes,
             cpupri: u32::from(settings.cpupri),
             no_capacity: u32::from(!settings.capacity),

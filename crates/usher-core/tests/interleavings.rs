@@ -69,6 +69,24 @@ fn wake_against_idle() {
     check("wake_against_idle", 1_000_000_000);
 }
 
+// Goal: where CPUs of other LLCs leave a queue alone since who waits there runs soon, nobody waits beside an idle CPU of its LLC.
+#[test]
+fn soon_against_idle() {
+    check("soon_against_idle", 1_000);
+}
+
+// Goal: nor while somebody sees that it has come to that, and hides the queue from the others.
+#[test]
+fn eased_against_idle() {
+    check("eased_against_idle", 1_000);
+}
+
+// Goal: who waited there all the time between two ticks is taken by an idle CPU of whatever LLC.
+#[test]
+fn overdue_against_idle() {
+    check("overdue_against_idle", 1_000);
+}
+
 // Goal: plain stores to a queue's clock lose at most an update.
 #[test]
 fn clock_against_clock() {

@@ -25,6 +25,8 @@ mod list;
 mod machine;
 #[path = "reference/ops.rs"]
 mod ops;
+#[path = "reference/pace.rs"]
+mod pace;
 #[path = "reference/pairs.rs"]
 mod pairs;
 #[allow(dead_code)]
@@ -57,6 +59,9 @@ const SCENARIOS: &[&str] = &[
     "claim_against_claim",
     "claim_against_idle_again",
     "take_against_look",
+    "soon_against_idle",
+    "eased_against_idle",
+    "overdue_against_idle",
     "fill_against_idle",
     "raise_against_find",
     "raise_against_find_lowest",

@@ -48,7 +48,7 @@ fn record(tables: &Tables, settings: &Settings, nr: usize) -> Vec<Recorded> {
         let queue = Queue(random.below(core.nr_queues()));
         core.set_queued(queue, random.below(4).into());
         if random.below(4) == 0 {
-            core.queue_fill(queue);
+            core.queue_fill(queue, false);
         }
         if random.below(8) == 0 {
             core.settle(None, Some(Llc(random.below(core.nr_llcs()))));

@@ -53,6 +53,7 @@ impl Machine {
         let settings = Settings {
             granularity,
             slice_ns: DEFAULT_SLICE_NS,
+            soon_ns: random.pick(&[0, 10_000, 1 << 40, 1 << 42]),
             core_probes: random.pick(&[4, 4, 4, 0, 1, 64]),
             capacity: !random.one_in(8),
             tier_order: random.pick(&[TierOrder::StrongestFirst, TierOrder::WeakestFirst]),

@@ -15,6 +15,7 @@ mod cases;
 mod follows;
 mod machine;
 mod ops;
+mod pace;
 mod pairs;
 mod plain;
 mod random;

@@ -85,7 +85,11 @@ pub enum Op {
     LookLate(u32, u32),
     LateLook(u32),
     SetQueued(u32, u64),
-    Fill(u32),
+    /// ... with one that may not run everywhere.
+    Fill(u32, bool),
+    Taken(u32, u32),
+    /// At a tick, when.
+    Overdue(u32, u64),
     Retire(u32, u32),
     Walk(u32),
     /// By whom, on which CPU, and how many quarters of a slice its turn lasted.
@@ -195,7 +199,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
     );
     let beyond = u32::from(random.one_in(16));
     let node = random.below(machine.nodes.len() as u32 + beyond);
-    match random.below(32) {
+    match random.below(36) {
         0..=2 => Op::Look {
             from: random.below(machine.nr_cids()),
             by: cid,
@@ -210,7 +214,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             let cpus = machine.queues[queue as usize].len() as u32;
             Op::SetQueued(queue, u64::from(random.below(9 * cpus + 1)))
         }
-        13 | 14 => Op::Fill(queue),
+        13 | 14 => Op::Fill(queue, random.one_in(4)),
         15..=17 => Op::Retire(queue, cid),
         18 => Op::Walk(cid),
         19 => Op::Turn(
@@ -236,6 +240,8 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             v: (1 << 40) + u64::from(random.below(6_000_000)),
             demand: draw_demand(random),
         },
+        30 | 31 => Op::Taken(cid, queue),
+        32 | 33 => Op::Overdue(cid, (1 << 41) + u64::from(random.below(4)) * 600_000),
         29 => Op::PutBack(cid, random.below(machine.nr_cids()), random.below(9).into()),
         _ => Op::Settle(
             random.one_in(2).then(|| random.below(nr_llcs)),
@@ -534,10 +540,21 @@ impl<'a> Pair<'a> {
                 self.plain.queued[queue as usize] = tasks;
                 Ok(())
             }
-            Op::Fill(queue) => {
-                self.core.queue_fill(Queue(queue));
-                self.plain.announced.insert(queue);
+            Op::Fill(queue, bound) => {
+                self.core.queue_fill(Queue(queue), bound);
+                self.plain.fill(queue, bound);
                 Ok(())
+            }
+            Op::Taken(by, queue) => {
+                self.core.queue_taken(Cid(by), Queue(queue));
+                self.plain.taken(by, queue);
+                Ok(())
+            }
+            Op::Overdue(cid, now_ns) => {
+                let answers = self.plain.overdue(cid, now_ns);
+                let (found, gave_up) =
+                    self.bounded(cid, |core| core.queue_overdue(Cid(cid), now_ns));
+                self.accept_found(found, gave_up, &answers)
             }
             Op::Retire(queue, by) => same(
                 "queue_retire",
@@ -547,7 +564,7 @@ impl<'a> Pair<'a> {
             Op::PutBack(by, cid, quarters) => {
                 let (at_ns, slice_ns) = (1 << 40, self.machine.settings.slice_ns);
                 self.core.turn_begin(Cid(cid), Vtime(0), at_ns, 100);
-                self.plain.turns_ns.insert(cid, at_ns);
+                self.plain.turn(cid, at_ns);
                 let now_ns = at_ns + quarters * slice_ns / 4;
                 same(
                     "queue_again",
@@ -560,7 +577,7 @@ impl<'a> Pair<'a> {
                 let next = || self.core.walk_next(&mut walk).map(|queue| queue.0);
                 let walked: Vec<u32> = std::iter::from_fn(next).collect();
                 same("walk", walked, self.plain.walk(cid))?;
-                let work = !self.plain.announced.is_empty();
+                let work = self.plain.work(cid);
                 same("work_in_reach", self.core.work_in_reach(Cid(cid)), work)
             }
             Op::Turn(cid, own, shared) => same(
@@ -692,7 +709,7 @@ impl<'a> Pair<'a> {
         for (mate, &began) in mates.zip(began) {
             let at_ns = (1 << 40) + u64::from(began) * half;
             self.core.turn_begin(Cid(mate), Vtime(0), at_ns, 100);
-            self.plain.turns_ns.insert(mate, at_ns);
+            self.plain.turn(mate, at_ns);
         }
         // Some begin later than now.
         let now_ns = (1 << 40) + LOOKS * half;

@@ -86,6 +86,12 @@ pub struct Plain<'a> {
     pub turns_ns: BTreeMap<u32, u64>,
     /// LLCs whose queue was announced and not seen empty since.
     pub announced: BTreeSet<u32>,
+    /// ... or only to the CPUs of its LLC.
+    pub near: BTreeSet<u32>,
+    /// Per queue: the mean time between two turns of its CPUs; 0: unknown.
+    pub gaps_ns: Vec<u64>,
+    /// Per queue: since when a tick knows that it was not empty; 0: not.
+    pub waits_ns: Vec<u64>,
     /// Per LLC: hinted tasks that live there.
     pub settled: Vec<u32>,
     /// CPUs whose task waits for a stronger one.
@@ -107,6 +113,9 @@ impl<'a> Plain<'a> {
             turns: vec![0; machine.tables.llc.len()],
             turns_ns: BTreeMap::new(),
             announced: BTreeSet::new(),
+            near: BTreeSet::new(),
+            gaps_ns: vec![0; machine.queues.len()],
+            waits_ns: vec![0; machine.queues.len()],
             settled: vec![0; machine.llcs.len()],
             misfits: BTreeSet::new(),
             ran: BTreeMap::new(),
@@ -119,7 +128,7 @@ impl<'a> Plain<'a> {
             return false;
         }
         self.idle.insert(cid);
-        !self.announced.is_empty()
+        self.work(cid)
     }
 
     pub fn claimed(&self, cid: u32) -> bool {
@@ -127,7 +136,7 @@ impl<'a> Plain<'a> {
     }
 
     pub fn idle_again(&mut self, cid: u32) -> bool {
-        self.reported.contains(&cid) && self.idle.insert(cid) && !self.announced.is_empty()
+        self.reported.contains(&cid) && self.idle.insert(cid) && self.work(cid)
     }
 
     pub fn idle_exit(&mut self, cid: u32) {
@@ -163,7 +172,7 @@ impl<'a> Plain<'a> {
     /// True: somebody has come to the empty queue meanwhile, which nobody can where calls follow each other.
     pub fn queue_retire(&mut self, queue: u32) -> bool {
         if self.queued[queue as usize] == 0 {
-            self.announced.remove(&queue);
+            self.empty(queue);
         }
         false
     }
@@ -173,8 +182,12 @@ impl<'a> Plain<'a> {
         let tables = &self.machine.tables;
         let (own, llc) = (tables.queue[cid as usize], tables.llc[cid as usize]);
         let first = |queue: u32| self.machine.queues[queue as usize].start as usize;
-        let (near, far): (Vec<u32>, Vec<u32>) =
-            (self.announced.iter()).partition(|&&queue| tables.llc[first(queue)] == llc);
+        let here = |queue: &&u32| tables.llc[first(**queue)] == llc;
+        let far: Vec<u32> = (self.announced.iter().copied())
+            .filter(|queue| !here(&queue))
+            .collect();
+        let known = self.announced.union(&self.near);
+        let near: Vec<u32> = known.filter(here).copied().collect();
         let (before, from_own): (Vec<u32>, Vec<u32>) =
             near.into_iter().partition(|&queue| queue < own);
         let mut walk = [from_own, before].concat();
@@ -199,17 +212,9 @@ impl<'a> Plain<'a> {
         if self.queued[queue as usize] == 0 {
             return Vec::new();
         }
-        self.announced.insert(queue);
+        self.fill(queue, false);
         let from = self.machine.queues[queue as usize].start;
         self.look(from, &Wanted::default())
-    }
-
-    /// Who may answer a look on behalf of others.
-    pub fn rescue(&mut self, cid: u32) -> Vec<Answer> {
-        if !self.poke.remove(&cid) || self.announced.is_empty() {
-            return Vec::new();
-        }
-        self.look(cid, &Wanted::default())
     }
 }
 
@@ -305,7 +310,7 @@ impl Plain<'_> {
     }
 
     /// Steps 6 to 9: whoever is idle where no core of the LLC is.
-    fn beside_others_or_far(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
+    pub fn beside_others_or_far(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
         let tables = &self.machine.tables;
         let home = tables.node[from as usize];
         let cids = &self.machine.nodes[home as usize];
@@ -350,14 +355,6 @@ impl Plain<'_> {
             }
         }
         answers
-    }
-
-    /// After a queue was filled: who may be sent; nobody if the list is empty.
-    pub fn look(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
-        match self.in_llc(from, true, wanted) {
-            Some(cid) => vec![Answer::taken(Reason::LlcCore, [cid].into())],
-            None => self.beside_others_or_far(from, wanted),
-        }
     }
 
     /// The cores of an LLC, each as its first thread.
@@ -499,7 +496,7 @@ impl Plain<'_> {
         }
         let gave_up = !answers.is_empty();
         let others = match &fit {
-            None => self.idle_from(from, wanted),
+            None => self.idle_from(wake, from, wanted),
             Some((enough, rest)) => self.idle_unequal(from, anybody, demand, [enough, rest]),
         };
         answers.extend(others.into_iter().map(|answer| Answer {
@@ -595,7 +592,7 @@ impl Plain<'_> {
     }
 
     /// Steps 3 to 9.
-    fn idle_from(&self, from: u32, wanted: &Wanted) -> Vec<Answer> {
+    fn idle_from(&self, wake: Wake, from: u32, wanted: &Wanted) -> Vec<Answer> {
         let found = |reason, cid| vec![Answer::taken(reason, [cid].into())];
         let from_idle = self.idle.contains(&from) && self.may(from, wanted);
         // 3.
@@ -610,7 +607,7 @@ impl Plain<'_> {
         if from_idle {
             return found(Reason::Prev, from);
         }
-        self.beside_others_or_far(from, wanted)
+        self.beyond_cores(wake, from, wanted)
     }
 
     /// Step 10.

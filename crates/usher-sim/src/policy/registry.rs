@@ -34,6 +34,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("shard_width", "the most CPUs of a shard of the core's map: 1 to 64"),
     ("shell", "where the shell is that starts the first task: on a `strong` CPU, a `weak` one, or by turns with the seeds, `alternate`"),
     ("slice", "how long a task runs while others wait"),
+    ("soon", "who waits and runs within so long is left to the CPUs of its last-level cache; `0ns`: nobody is"),
     ("strict", "searches of the core's map find a CPU of the lowest level, not the nearest below the limit"),
     ("tiers", "which CPUs heavy tasks take first: `strongest-first` or `weakest-first`"),
     ("uncrowd", "tasks that share a core while another idles move there"),

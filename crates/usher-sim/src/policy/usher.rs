@@ -231,6 +231,8 @@ pub struct Usher {
     bursts: Option<Vec<Burst>>,
     seq: u64,
     idle_bound_ns: Nanos,
+    /// For how long CPUs of other LLCs may leave a task to those of its own: two ticks.
+    overdue_ns: Nanos,
     /// Where CPUs differ in capacity and that counts.
     unequal: Option<Box<Unequal>>,
     /// Whether running tasks that share a core move off it.
@@ -246,8 +248,8 @@ pub struct Usher {
 }
 
 impl Usher {
-    /// With the parameters `follow`, `granularity`, `preempt`, `queue-width`, `queued-wakeups`, `shard-width`, `slice`, `tiers` and
-    /// `uncrowd`. Under the name `usher-no-capacity` all CPUs count as equal.
+    /// With the parameters `follow`, `granularity`, `preempt`, `queue-width`, `queued-wakeups`, `shard-width`, `slice`, `soon`, `tiers`
+    /// and `uncrowd`. Under the name `usher-no-capacity` all CPUs count as equal.
     ///
     /// # Errors
     /// A value out of range.
@@ -270,6 +272,7 @@ impl Usher {
             tier_order: order.parse().expect("one of the names given"),
             slice_ns,
             patience_ns: DEFAULT_PATIENCE_NS.max(slice_ns.saturating_mul(PATIENCE_SLICES)),
+            soon_ns: params.duration("soon", Settings::default().soon_ns)?,
             ..Settings::default()
         };
         let queued_wakeups = params.bool("queued-wakeups", true)?;
@@ -296,6 +299,7 @@ impl Usher {
             bursts: None,
             seq: 0,
             idle_bound_ns: IDLE_BOUND_NS,
+            overdue_ns: 0,
             unequal: None,
             uncrowds,
             moves: None,
@@ -430,7 +434,7 @@ impl Usher {
             ..Query::any(cid, from)
         };
         let idle = self.call(host, PLACE_NS, |core| {
-            core.queue_fill(queue);
+            core.queue_fill(queue, query.allowed.is_some());
             core.look(&query)
         });
         if slept && idle.is_none() {
@@ -682,6 +686,9 @@ impl Policy for Usher {
         let wakes = |s: &IdleState| s.wake_ns(&costs.n) + s.llc_wake_ns;
         let deepest = costs.idle_states.iter().map(wakes).max().unwrap_or(0);
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
+        if !core.is_asymmetric() && self.settings.soon_ns > 0 {
+            self.overdue_ns = 2 * machine.tick_ns();
+        }
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
         self.unequal = core.is_asymmetric().then(Box::default);
         self.queued_wakeups &= topo.llcs().len() > 1;
@@ -900,6 +907,9 @@ impl Policy for Usher {
         }
         let cid = self.cid(cpu);
         self.class_goes_on(host, cid, curr);
+        let now = host.now();
+        let idle = self.call(host, 0, |core| core.queue_overdue(cid, now));
+        self.send(host, idle);
         self.check_moves(host, cpu, curr);
     }
 
@@ -939,8 +949,10 @@ impl Policy for Usher {
         }
     }
 
-    fn idle_bound_ns(&self, _host: &Host, _task: TaskId, _cpu: Cpu) -> Option<Nanos> {
-        Some(self.idle_bound_ns)
+    fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
+        let [here, there] = [cpu, host.task(task).cpu()].map(|cpu| host.machine().cpu(cpu).llc);
+        let far = if here == there { 0 } else { self.overdue_ns };
+        Some(self.idle_bound_ns + far)
     }
 
     fn sync_stats(&mut self, host: &mut Host) {

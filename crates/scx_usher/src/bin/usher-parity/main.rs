@@ -93,6 +93,8 @@ fn run(args: &Args) -> Result<bool> {
                     .granularity
                     .unwrap_or(Granularity::ALL[index % Granularity::COUNT]),
                 cpupri: true,
+                // Long against the turns of the stream, of each other machine.
+                soon_ns: [1_000_000_000, Settings::default().soon_ns][index % 2],
                 ..Settings::default()
             },
             seed: args.seed,
