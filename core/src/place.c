@@ -15,6 +15,7 @@
  *  7. Any idle CPU in the LLC.
  *  8. Any idle CPU in the node.
  *  9. The same in the other nodes, nearest first.
+ *     6, 8 and 9 are left out where who waits in prev's queue runs soon: pace.c. Not for a newborn.
  * 10. Nobody is idle: prev's queue, or that of a CPU where the task may run. For a sync wakeup the
  *     waker's, if allowed and no more wait there: a CPU is about to be free, and two who wake each other
  *     come together. Instead of a long queue a much shorter one, or for a newborn one that is somewhat shorter, whatever was

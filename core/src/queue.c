@@ -6,12 +6,13 @@
  * else. The host keeps the queues themselves; the core decides. A wide LLC has several, each of some of its CPUs (struct usher_spec): who
  * puts in or takes out holds the queue's lock, and a hundred CPUs whose tasks sleep and wake all the time do little but wait for one.
  *
- * The backlog has a bit per queue and node: somebody may be waiting in that queue. It is kept like
+ * The backlog has a bit per queue and node: somebody may be waiting in that queue. Where who waits runs soon the bit is in another word, which only
+ * CPUs of the node's LLCs read, each those of its own (pace.c). Both are kept like
  * the idle summary: set eagerly by whoever fills the queue, cleared lazily by whoever found it
  * empty, with a look again behind a full barrier. It lets a CPU without work pass over empty queues
  * without touching them.
  *
- * No task waits beside an idle CPU, because both sides publish first and look afterwards:
+ * No task waits beside an idle CPU that looks into its queue, because both sides publish first and look afterwards:
  *
  *   usher_queue_fill() then usher_look()     publish the task; barrier; look for an idle CPU
  *   usher_idle_look()                        publish the CPU;  barrier; look for a task

@@ -10,6 +10,7 @@
  *   topology   read-only tables, built once by usher_build()              core/src/build.c
  *   idle map   who is idle; claim an idle CPU so that nobody else does    core/src/idle.c
  *   backlog    which queues have somebody waiting                         core/src/queue.c
+ *   pace       how soon who waits there runs, and who may take them       core/src/pace.c
  *   cpupri     which CPU runs at which level; whom to preempt             core/src/cpupri.c
  *   preempt    classes of tasks, and who takes whose CPU                 core/src/preempt.c
  *   capacity   what a task asks of a CPU, and which CPUs are strong       core/src/capacity.c

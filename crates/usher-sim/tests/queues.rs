@@ -99,3 +99,24 @@ fn queues_of_a_cache_share_by_weight() {
     let alike = report.metrics["fairness"];
     assert!(alike > 0.995, "{alike}");
 }
+
+// Goal: of a crowd that sleeps and wakes all the time, those who run soon are left to the CPUs of their cache. Method: 320 tasks on the 192 CPUs of
+// four sockets, where now and then somebody idles; how many go to other sockets, or are taken there, and the time it takes.
+// Catches: searches and CPUs without work that go far for a wait of some microseconds.
+#[test]
+fn a_crowd_stays_in_its_caches() {
+    let machine = shipped("xeon-4s24c2t-192", &[]);
+    let set = ["groups=8", "loops=200"];
+    let run = |policy, seed| run_case(&machine, "hackbench-thread-pipe", &set, policy, seed);
+    let moved = |report: &Report| {
+        let placed = ["remote-core", "remote-cpu"].map(|reason| report.reasons[reason]);
+        placed.iter().sum::<u64>() + report.counters["steal-remote"]
+    };
+    let [(stays, stays_ns), (roams, roams_ns)] = ["usher", "usher:soon=0ns"].map(|policy| {
+        let runs = [1, 2].map(|seed| run(policy, seed));
+        let ns = runs.iter().map(|run| run.metrics["elapsed_ns"]);
+        (runs.iter().map(moved).sum::<u64>(), ns.sum::<f64>())
+    });
+    assert!(stays * 4 < roams, "{stays} of {roams}");
+    assert!(stays_ns < roams_ns, "{stays_ns} of {roams_ns} ns");
+}
