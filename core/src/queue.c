@@ -490,16 +490,20 @@ USHER_FN bool usher_queue_retire(struct usher USHER_MEM *u, u32 queue, u32 self)
 	return true;
 }
 
-/* self took a task of queue: perhaps the last, or who is left runs soon now, and is no longer for all. Test: soon_against_idle. */
+/*
+ * self took a task of queue: perhaps the last, or who is left runs soon now, and is no longer for all. That only a CPU of its LLC says, which
+ * looks on behalf of the others there. Test: eased_against_idle.
+ */
 USHER_FN void usher_queue_eased(struct usher USHER_MEM *u, u32 queue, u32 self)
 {
-	u64 USHER_MEM *waits_ns = &u->queues[queue].clock->waits_ns;
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
+	u64 USHER_MEM *waits_ns = &at->clock->waits_ns;
 
 	if (!u->soon_ns)
 		return;
 	if (env_read(u, waits_ns) && !env_queued(u, queue))
 		env_write(u, waits_ns, 0);
-	if (usher_queue_for_all(u, queue) && usher_queue_soon(u, queue))
+	if (u->cids[self].llc == at->llc && usher_queue_for_all(u, queue) && usher_queue_soon(u, queue))
 		usher_queue_withdraw(u, queue, self, false);
 }
 

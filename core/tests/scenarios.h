@@ -481,7 +481,7 @@ static const struct model_scenario model_scenarios[] = {
 	  empty_setup, wake_actor, rest_by_cid, 0, 0 },
 	{ "soon_against_idle", 2, 1, 3, { "filler 0", "idler 1", "idler 2" },
 	  soon_setup, soon_actor, rest_by_cid, 0, 0 },
-	{ "eased_against_idle", 2, 1, 3, { "taker 0", "idler 1", "filler 2" },
+	{ "eased_against_idle", 2, 1, 3, { "taker 0", "idler 1", "taker 2" },
 	  eased_setup, eased_actor, rest_by_cid, 0, 0 },
 	{ "overdue_against_idle", 2, 1, 3, { "ticker 0", "waker 1", "idler 2" },
 	  overdue_setup, overdue_actor, overdue_verdict, 0, 0 },

@@ -35,28 +35,22 @@ static void soon_actor(struct usher *u, u32 index)
 }
 
 /*
- * eased_against_idle: two tasks wait in a queue that is for all, and somebody who takes one sees that the other runs soon. cid 1
- * goes idle there meanwhile, and cid 2 wakes another task.
+ * eased_against_idle: three tasks wait in a queue that is for all, cid 0 and cid 2 of the other LLC take one each, and see that who is left runs soon.
+ * cid 1 goes idle there meanwhile.
  */
 static void eased_setup(struct usher *u)
 {
-	model.world->queued[0] = 2;
+	model.world->queued[0] = 3;
 	usher_queue_fill(u, 0, false);
 	soon_pace(u);
 }
 
 static void eased_actor(struct usher *u, u32 index)
 {
-	switch (index) {
-	case 0:
-		duty_slice_end(u, 0);
-		break;
-	case 1:
+	if (index == 1)
 		duty_idle(u, 1);
-		break;
-	default:
-		duty_enqueue(u, 2, 0);
-	}
+	else
+		duty_slice_end(u, index);
 }
 
 /*

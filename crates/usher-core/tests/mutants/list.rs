@@ -174,6 +174,13 @@ pub const MUTANTS: &[Mutant] = &[
         is: "\t\tenv_fetch_and(u, u->queues[queue].backlog, ~u->queues[queue].backlog_bit);",
     },
     Mutant {
+        name: "eased-from-afar",
+        breaks: "who hides a queue for a moment can look for an idle CPU of its LLC",
+        file: "queue.c",
+        was: "\tif (u->cids[self].llc == at->llc && usher_queue_for_all",
+        is: "\tif (usher_queue_for_all",
+    },
+    Mutant {
         name: "idle-overlooks-near",
         breaks: "a CPU that marked itself idle looks for who waits near, too",
         file: "idle.c",
@@ -517,7 +524,7 @@ pub const RULES: &[Mutant] = &[
         name: "eased-never",
         breaks: "a queue whose tasks run soon again is left to its LLC",
         file: "queue.c",
-        was: "\tif (usher_queue_for_all(u, queue) && usher_queue_soon(u, queue))\n\t\tusher_queue_withdraw(u, queue, self, false);\n",
+        was: "\tif (u->cids[self].llc == at->llc && usher_queue_for_all(u, queue) && usher_queue_soon(u, queue))\n\t\tusher_queue_withdraw(u, queue, self, false);\n",
         is: "",
     },
     Mutant {

@@ -69,7 +69,9 @@ impl Plain<'_> {
         if self.queued[queue as usize] == 0 {
             self.waits_ns[queue as usize] = 0;
         }
-        if self.soon(queue) && self.announced.remove(&queue) {
+        let first = self.machine.queues[queue as usize].start as usize;
+        let [own, theirs] = [by as usize, first].map(|cid| self.machine.tables.llc[cid]);
+        if own == theirs && self.soon(queue) && self.announced.remove(&queue) {
             self.near.remove(&queue);
             if self.queued[queue as usize] > 0 {
                 self.near.insert(queue);
