@@ -626,7 +626,8 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->ran_before_ns = p->se.sum_exec_runtime;
 	me->began_ns = p->se.sum_exec_runtime;
 	me->gives_pid = 0;
-	usher_turn_begin(u, cid_of(u, cpu), &turn);
+	if (!me->leaving)
+		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
 }
@@ -851,9 +852,13 @@ void BPF_STRUCT_OPS(usher_cpu_online, s32 cpu)
 /* From now on the kernel does not ask this CPU to dispatch. Tasks that may run nowhere else it would wait for. */
 void BPF_STRUCT_OPS(usher_cpu_offline, s32 cpu)
 {
+	struct usher __arena *u = usher();
+
 	cpu_changes(cpu, true);
-	if (known_cpu(usher(), cpu))
-		make_local(cpu);
+	if (!known_cpu(u, cpu))
+		return;
+	make_local(cpu);
+	kick(u, cid_of(u, cpu), usher_queue_deserted(u, cid_of(u, cpu)));
 }
 
 /*

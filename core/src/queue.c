@@ -569,6 +569,24 @@ USHER_FN s32 usher_late_look(struct usher USHER_MEM *u, u32 self)
 	return cid;
 }
 
+/*
+ * cid goes out of service. It may be the last of its queue, and then nobody there is free soon: who waits is for all from now on. Returns an
+ * idle CPU to send there, claimed, or USHER_NONE_IDLE. The host begins no turn of cid afterwards, before it is back.
+ */
+USHER_FN s32 usher_queue_deserted(struct usher USHER_MEM *u, u32 cid)
+{
+	u32 queue = u->cids[cid].queue;
+	struct usher_query q = { .from = cid, .self = cid };
+
+	if (!u->soon_ns)
+		return USHER_NONE_IDLE;
+	env_write(u, &u->queues[queue].clock->gap_ns, 0);
+	if (!usher_queue_near(u, queue))
+		return USHER_NONE_IDLE;
+	usher_queue_announce(u, queue, true);
+	return usher_look(u, &q);
+}
+
 /* Where a CPU without work looks: its own queue, then the others of its LLC, then its node's, then by distance. */
 struct usher_walk {
 	u32 cid;

@@ -480,6 +480,8 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_handed(u, s, cid, &begins);
 		s->now_ns += ran_ns;
 		usher_stream_note(s, usher_queue_overdue(u, cid, s->now_ns));
+		if (!(ran_ns & 0xf00))
+			usher_stream_note(s, usher_queue_deserted(u, cid));
 		behind = usher_clock_behind(u, s->vtime, queue, s->now_ns);
 		usher_stream_note(s, behind);
 		if (behind)

@@ -64,6 +64,11 @@ s32 USHER_EXPORT(queue_overdue)(struct usher *u, u32 cid, u64 now_ns)
 	return usher_queue_overdue(u, cid, now_ns);
 }
 
+s32 USHER_EXPORT(queue_deserted)(struct usher *u, u32 cid)
+{
+	return usher_queue_deserted(u, cid);
+}
+
 bool USHER_EXPORT(queue_retire)(struct usher *u, u32 queue, u32 self)
 {
 	return usher_queue_retire(u, queue, self);

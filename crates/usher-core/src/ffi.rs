@@ -227,6 +227,7 @@ environments! {
     rescue = usher_native_rescue | usher_traced_rescue: (*mut Usher, u32) -> i32;
     late_look = usher_native_late_look | usher_traced_late_look: (*mut Usher, u32) -> i32;
     queue_fill = usher_native_queue_fill | usher_traced_queue_fill: (*mut Usher, u32, bool);
+    queue_deserted = usher_native_queue_deserted | usher_traced_queue_deserted: (*mut Usher, u32) -> i32;
     queue_overdue = usher_native_queue_overdue | usher_traced_queue_overdue: (*mut Usher, u32, u64) -> i32;
     queue_retire = usher_native_queue_retire | usher_traced_queue_retire:
         (*mut Usher, u32, u32) -> bool;

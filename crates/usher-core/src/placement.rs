@@ -340,6 +340,13 @@ impl Core {
         unsafe { (self.api.queue_fill)(self.u, queue, bound) }
     }
 
+    /// `cid` goes out of service: an idle CPU, claimed, to send to its queue.
+    pub fn queue_deserted(&mut self, cid: Cid) -> Option<Cid> {
+        let cid = self.cid(cid);
+        // SAFETY: as in idle_enter().
+        some_cid(unsafe { (self.api.queue_deserted)(self.u, cid) })
+    }
+
     /// At a tick of `cid`: an idle CPU, claimed, to send to its queue, where somebody has waited since a tick before.
     pub fn queue_overdue(&mut self, cid: Cid, now_ns: u64) -> Option<Cid> {
         let cid = self.cid(cid);

@@ -17,8 +17,8 @@ pub const DEFAULT_QUEUE_WIDTH: u32 = 16;
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
 /// How long the lightest task waits, if not told otherwise: half of the time after which the kernel ejects scx_usher, if not told otherwise.
 pub const DEFAULT_PATIENCE_NS: u64 = 5_000_000_000;
-/// Who waits for less is left to the CPUs of its last-level cache, unless told otherwise: 10 us, about as long as a task takes to get its data into
-/// other caches.
+/// Who waits for less is left to the CPUs of its last-level cache, unless told otherwise: 10 us, as crowds and databases would have it
+/// (`docs/CHOICES.md`).
 pub const DEFAULT_SOON_NS: u64 = 10_000;
 /// So many slices at least are in [`Settings::patience_ns`].
 pub const PATIENCE_SLICES: u64 = 64;

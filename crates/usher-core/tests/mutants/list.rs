@@ -535,6 +535,13 @@ pub const RULES: &[Mutant] = &[
         is: "",
     },
     Mutant {
+        name: "deserted-soon",
+        breaks: "nobody runs soon in a queue whose last CPU has gone",
+        file: "queue.c",
+        was: "\tenv_write(u, &u->queues[queue].clock->gap_ns, 0);\n",
+        is: "",
+    },
+    Mutant {
         name: "overdue-at-once",
         breaks: "a task is overdue at the second tick, not at the first",
         file: "queue.c",

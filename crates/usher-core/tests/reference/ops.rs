@@ -88,6 +88,7 @@ pub enum Op {
     /// ... with one that may not run everywhere.
     Fill(u32, bool),
     Taken(u32, u32),
+    Deserted(u32),
     /// At a tick, when.
     Overdue(u32, u64),
     Retire(u32, u32),
@@ -240,6 +241,7 @@ fn draw_call(random: &mut Random, machine: &Machine, cid: u32) -> Op {
             v: (1 << 40) + u64::from(random.below(6_000_000)),
             demand: draw_demand(random),
         },
+        30 if random.one_in(4) => Op::Deserted(cid),
         30 | 31 => Op::Taken(cid, queue),
         32 | 33 => Op::Overdue(cid, (1 << 41) + u64::from(random.below(4)) * 600_000),
         29 => Op::PutBack(cid, random.below(machine.nr_cids()), random.below(9).into()),
@@ -549,6 +551,11 @@ impl<'a> Pair<'a> {
                 self.core.queue_taken(Cid(by), Queue(queue));
                 self.plain.taken(by, queue);
                 Ok(())
+            }
+            Op::Deserted(cid) => {
+                let answers = self.plain.deserted(cid);
+                let (found, gave_up) = self.bounded(cid, |core| core.queue_deserted(Cid(cid)));
+                self.accept_found(found, gave_up, &answers)
             }
             Op::Overdue(cid, now_ns) => {
                 let answers = self.plain.overdue(cid, now_ns);

@@ -98,6 +98,20 @@ impl Plain<'_> {
         self.look_for(cid, &Wanted::default(), false)
     }
 
+    /// Whom a CPU that goes out of service sends to its queue; nobody if the list is empty.
+    pub fn deserted(&mut self, cid: u32) -> Vec<Answer> {
+        let queue = self.queue_of(cid);
+        if self.soon_ns() == 0 {
+            return Vec::new();
+        }
+        self.gaps_ns[queue as usize] = 0;
+        if !self.near.contains(&queue) {
+            return Vec::new();
+        }
+        self.announced.insert(queue);
+        self.look_for(cid, &Wanted::default(), false)
+    }
+
     fn work_near(&self, cid: u32) -> bool {
         let llc = |cid: u32| self.machine.tables.llc[cid as usize];
         let first = |queue: u32| self.machine.queues[queue as usize].start;

@@ -910,6 +910,7 @@ impl Policy for Usher {
         let now = host.now();
         let idle = self.call(host, 0, |core| core.queue_overdue(cid, now));
         self.send(host, idle);
+        self.rescue(host);
         self.check_moves(host, cpu, curr);
     }
 
