@@ -458,6 +458,8 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->patience_ns = spec->patience_ns;
 	if (spec->nr_llcs > 1 && !u->asymmetric)
 		u->soon_ns = spec->soon_ns;
+	for (n = 0; n < spec->nr_queues; n++)
+		u->queues[n].soon_ns = u->queues[n].nr_cids < USHER_PACE_CIDS ? 0 : u->soon_ns;
 	u->bytes = bump.used;
 	return bump.used;
 }

@@ -10,7 +10,8 @@
  * So of every queue the mean time from one turn of its CPUs to the next is kept. If that, for each who waits there and one more, is less than
  * u->soon_ns, who waits there runs soon. Then searches go no further than the LLC, and CPUs of others do not look into the queue. Not so for
  * a newborn, who leaves nothing behind; nor for one that may not run everywhere, since the CPUs that are free all the time may not be its
- * own. Where CPUs differ u->soon_ns is 0, since one that is free may be too weak; so it is with one LLC, as nobody is elsewhere.
+ * own. Where CPUs differ u->soon_ns is 0, since one that is free may be too weak; so it is with one LLC, as nobody is elsewhere. Nor is anybody left to
+ * few CPUs: of those one long turn makes much of the mean wrong.
  *
  * Turns may grow longer all at once, and who has had more than others comes after them for longer than the mean. So a queue that was not
  * empty at any moment between two ticks is for all, until it is.
@@ -30,7 +31,7 @@ USHER_INLINE void usher_pace_turn(struct usher USHER_MEM *u, u32 cid, u64 now_ns
 	struct usher_queue USHER_MEM *queue = &u->queues[u->cids[cid].queue];
 	u64 gap, mean;
 
-	if (!u->soon_ns)
+	if (!queue->soon_ns)
 		return;
 	gap = (now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) / queue->nr_cids;
 	if (gap > USHER_PACE_MOST * u->soon_ns)
@@ -43,13 +44,13 @@ USHER_INLINE void usher_pace_turn(struct usher USHER_MEM *u, u32 cid, u64 now_ns
 /* Whether one more who waits in queue runs soon. */
 USHER_FN bool usher_queue_soon(struct usher USHER_MEM *u, u32 queue)
 {
-	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
+	struct usher_queue USHER_MEM *at = &u->queues[queue];
 	u64 gap;
 
-	if (!u->soon_ns || env_read(u, &clock->waits_ns))
+	if (!at->soon_ns || env_read(u, &at->clock->waits_ns))
 		return false;
-	gap = env_read(u, &clock->gap_ns);
-	return gap && gap < u->soon_ns && (env_queued(u, queue) + 1) * gap < u->soon_ns;
+	gap = env_read(u, &at->clock->gap_ns);
+	return gap && gap < at->soon_ns && (env_queued(u, queue) + 1) * gap < at->soon_ns;
 }
 
 /* Whether CPUs of other LLCs look into queue. */

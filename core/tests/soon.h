@@ -13,6 +13,7 @@
 static void soon_pace(struct usher *u)
 {
 	u->soon_ns = 1000;
+	u->queues[0].soon_ns = u->soon_ns;
 	u->queues[0].clock->gap_ns = 1;
 }
 

@@ -28,6 +28,7 @@
 #include "env.h"
 
 #define USHER_MAX_CIDS 4096
+#define USHER_PACE_CIDS 8 /* of so many CPUs at least is a queue that is left to its LLC: pace.c */
 #define USHER_MAX_WORDS (USHER_MAX_CIDS / 64)
 #define USHER_MAX_SMT 8
 #define USHER_MAX_TIERS 8
@@ -232,7 +233,7 @@ struct usher_queue {
 	u64 USHER_MEM *near;	/* ... that of its LLCs' own, */
 	u64 backlog_bit;	/* ... and the bit, in both */
 	struct usher_clock USHER_MEM *clock; /* on a line of its own */
-	u64 unused2;
+	u64 soon_ns; /* that of struct usher, or 0 where few CPUs take from it */
 };
 
 /* Read-only, per LLC. */
@@ -437,7 +438,7 @@ struct usher_spec {
 	u32 granularity;
 	u64 slice_ns;
 	u64 patience_ns;
-	u64 soon_ns;	     /* of no effect with one LLC, and where CPUs differ */
+	u64 soon_ns;	     /* of no effect with one LLC, where CPUs differ, and for queues of less than USHER_PACE_CIDS */
 	u32 core_probes;
 	u32 cpupri;	     /* with the CPU priority map */
 	u32 no_capacity;     /* all CPUs count as equal, whatever their capacity */

@@ -482,14 +482,14 @@ pub const RULES: &[Mutant] = &[
         name: "soon-whoever-waits",
         breaks: "who waits behind many does not run soon",
         file: "pace.c",
-        was: "(env_queued(u, queue) + 1) * gap < u->soon_ns",
-        is: "gap < u->soon_ns",
+        was: "(env_queued(u, queue) + 1) * gap < at->soon_ns",
+        is: "gap < at->soon_ns",
     },
     Mutant {
         name: "soon-though-overdue",
         breaks: "where somebody is overdue nobody runs soon",
         file: "pace.c",
-        was: " || env_read(u, &clock->waits_ns))",
+        was: " || env_read(u, &at->clock->waits_ns))",
         is: ")",
     },
     Mutant {

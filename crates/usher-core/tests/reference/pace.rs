@@ -20,10 +20,11 @@ impl Plain<'_> {
     /// A turn begins.
     pub fn turn(&mut self, cid: u32, at_ns: u64) {
         let before = self.turns_ns.insert(cid, at_ns).unwrap_or(0);
-        if self.soon_ns() == 0 {
+        let queue = self.queue_of(cid) as usize;
+        // Few CPUs say too little.
+        if self.soon_ns() == 0 || self.machine.queues[queue].len() < 8 {
             return;
         }
-        let queue = self.queue_of(cid) as usize;
         let lasted = at_ns.wrapping_sub(before) / self.machine.queues[queue].len() as u64;
         let gap = lasted.min(2 * self.soon_ns());
         let mean = match self.gaps_ns[queue] {
