@@ -9,7 +9,6 @@
 #include "hint.c"
 #include "follow.c"
 #include "pace.c"
-#include "pace.c"
 #include "place.c"
 #include "queue.c"
 #include "pair.c"

@@ -20,6 +20,8 @@ pub const DEFAULT_PATIENCE_NS: u64 = 5_000_000_000;
 /// Who waits for less is left to the CPUs of its last-level cache, unless told otherwise: 10 us, as crowds and databases would have it
 /// (`docs/CHOICES.md`).
 pub const DEFAULT_SOON_NS: u64 = 10_000;
+/// Only queues of so many CPUs at least are left to their last-level cache: `USHER_PACE_CIDS`.
+pub const PACE_CIDS: usize = 8;
 /// So many slices at least are in [`Settings::patience_ns`].
 pub const PATIENCE_SLICES: u64 = 64;
 /// Shards of other LLCs looked into for a whole core before any idle thread will do.

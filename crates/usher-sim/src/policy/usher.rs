@@ -33,7 +33,8 @@ use std::sync::Arc;
 
 use usher_core::{
     AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Queue,
-    Reason, Request, Settings, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, PATIENCE_SLICES,
+    Reason, Request, Settings, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, PACE_CIDS,
+    PATIENCE_SLICES,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -686,7 +687,9 @@ impl Policy for Usher {
         let wakes = |s: &IdleState| s.wake_ns(&costs.n) + s.llc_wake_ns;
         let deepest = costs.idle_states.iter().map(wakes).max().unwrap_or(0);
         self.idle_bound_ns = IDLE_BOUND_NS + 2 * deepest;
-        if !core.is_asymmetric() && self.settings.soon_ns > 0 {
+        let mut queues = tables.queue.chunk_by(|a, b| a == b);
+        let wide = queues.any(|cids| cids.len() >= PACE_CIDS);
+        if wide && !core.is_asymmetric() && self.settings.soon_ns > 0 {
             self.overdue_ns = 2 * machine.tick_ns();
         }
         self.events = Event::ALL.iter().map(|e| host.stat(e.as_str())).collect();
