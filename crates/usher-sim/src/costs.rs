@@ -50,6 +50,10 @@ macro_rules! costs {
 costs! {
     /// The clock under load: what a cycle is where results are given in cycles. Nothing runs by it.
     cpu.clock_mhz;
+    /// Share of a socket's cores, in thousandths, that may be busy while all run at the speed that the other costs hold for.
+    clock.clock_free_permille;
+    /// The speed with all of them busy, in thousandths of that one; between, it falls in proportion. 1000: clocks do not fall.
+    clock.clock_full_permille;
     /// Ticks per second (`CONFIG_HZ`).
     tick.hz;
     /// Time one tick's handler takes, without what the policy does in it.
@@ -283,7 +287,7 @@ macro_rules! sections {
     };
 }
 
-sections![cpu, tick, timer, switch, wake, ipi, syscall, line, cache, copy, idle];
+sections![cpu, clock, tick, timer, switch, wake, ipi, syscall, line, cache, copy, idle];
 
 /// The key of what is wrong in a file, and what is.
 type Wrong = (String, String);
@@ -323,6 +327,7 @@ builtin![
     "sapphire-rapids",
     "broadwell-ep",
     "zen3",
+    "zen4",
     "tc2"
 ];
 
@@ -485,6 +490,19 @@ impl Costs {
                 "cpu.clock_mhz",
                 "cpu.clock_mhz is 0, but what words cost is told in its cycles",
             );
+        }
+        if self.n.clock_free_permille >= 1000 {
+            return wrong(
+                "clock.clock_free_permille",
+                "clock.clock_free_permille must be below 1000, all cores of the socket",
+            );
+        }
+        if !(100..=1000).contains(&self.n.clock_full_permille) {
+            let what = format!(
+                "clock.clock_full_permille is {}, but must be from 100 to 1000, which is a clock that does not fall",
+                self.n.clock_full_permille
+            );
+            return wrong("clock.clock_full_permille", what);
         }
         if !(24..=10_000).contains(&self.n.hz) {
             let what = format!("tick.hz is {}, but must be from 24 to 10000", self.n.hz);

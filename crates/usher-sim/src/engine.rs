@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::cache::Caches;
 use crate::check::Checker;
+use crate::clock::Clocks;
 use crate::coherence::Lines;
 use crate::error::SimError;
 use crate::event::{Event, Kind};
@@ -241,6 +242,10 @@ impl Simulation {
                 self.on_check();
                 return;
             }
+            Kind::Clock => {
+                self.on_clock(event.arg);
+                return;
+            }
         };
         if live {
             self.host.stats.events += 1;
@@ -334,6 +339,7 @@ fn new_host(
         tasks: Vec::new(),
         cpus: (0..nr_cpus).map(|i| new_cpu(machine, i)).collect(),
         core_busy: vec![0; topo.cores().len()],
+        clocks: Clocks::new(machine),
         smt_scale: (costs.smt_share_permille.iter())
             .map(|share| 1_024_000 / share)
             .collect(),
@@ -362,8 +368,7 @@ fn new_host(
 fn new_cpu(machine: &Machine, index: usize) -> CpuState {
     let cpu = Cpu(index as u32);
     let info = machine.online().contains(cpu).then(|| machine.cpu(cpu));
-    let speed = info.map_or(1000, |i| i.speed_permille);
-    CpuState {
+    let mut state = CpuState {
         core: info.map_or(0, |i| i.core.0),
         tier: info.map_or(0, |i| i.tier.0 as u8),
         curr: None,
@@ -372,8 +377,8 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         need_resched: false,
         tick_stopped: false,
         idle_state: 0,
-        kernel_scale: if speed == 1000 { 0 } else { 1_024_000 / speed },
-        speed_q16: (65_536u64 * u64::from(speed) / 1000) as u32,
+        kernel_scale: 0,
+        speed_q16: 0,
         until: NEVER,
         armed: NEVER,
         gen: 0,
@@ -395,5 +400,7 @@ fn new_cpu(machine: &Machine, index: usize) -> CpuState {
         last_space: None,
         borrowed: None,
         governor: crate::idle::Governor::default(),
-    }
+    };
+    state.set_speed(info.map_or(1000, |i| i.speed_permille));
+    state
 }

@@ -29,9 +29,11 @@ pub(crate) enum Kind {
     End = 9,
     /// The checker looks.
     Check = 10,
+    /// Firmware sets the clock of a socket. `arg`: which.
+    Clock = 11,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Step,
     Kind::Timer,
     Kind::Tick,
@@ -43,6 +45,7 @@ const KINDS: [Kind; 11] = [
     Kind::Warm,
     Kind::End,
     Kind::Check,
+    Kind::Clock,
 ];
 
 /// One event: `kind` on `cpu`, with an argument that depends on the kind.

@@ -104,7 +104,7 @@ impl Simulation {
                 c.need_resched = true;
             }
             Kind::Start => self.start_root(arg),
-            Kind::Step | Kind::Warm | Kind::End | Kind::Check => {
+            Kind::Step | Kind::Warm | Kind::End | Kind::Check | Kind::Clock => {
                 unreachable!("{kind:?} is not an interrupt")
             }
         }

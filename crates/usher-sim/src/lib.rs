@@ -27,6 +27,7 @@ mod cache;
 pub mod case;
 mod channel;
 mod check;
+mod clock;
 pub mod coherence;
 pub mod costs;
 pub mod cpuset;

@@ -306,6 +306,10 @@ fn metrics(sim: &Simulation, elapsed: u64) -> BTreeMap<String, f64> {
             );
         }
     }
+    if stats.core_busy_ns > 0 {
+        let share = ratio(stats.core_clock_ns, stats.core_busy_ns);
+        put("clock_share", share);
+    }
     put("kernel_share", ratio(stats.kernel_ns, busy));
     put("policy_share", ratio(stats.policy_ns, busy));
     put("refill_share", ratio(stats.refill_ns, busy));

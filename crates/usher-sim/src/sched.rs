@@ -162,6 +162,9 @@ impl Simulation {
         let core = Core(self.host.cpus[cpu.index()].core);
         let count = &mut self.host.core_busy[core.index()];
         *count = if busy { *count + 1 } else { *count - 1 };
+        if *count == u8::from(busy) {
+            self.clock_changed(core, busy);
+        }
         for i in 0..self.host.machine.core_cpus(core).len() {
             let sibling = self.host.machine.core_cpus(core)[i];
             if sibling != cpu && self.host.cpus[sibling.index()].phase == Phase::User {
@@ -173,7 +176,7 @@ impl Simulation {
     }
 
     /// Sets the speed of a CPU that computes, and when it is done. A spin has no speed, only an end.
-    fn set_rate(&mut self, cpu: Cpu) {
+    pub(crate) fn set_rate(&mut self, cpu: Cpu) {
         let curr = self.host.cpus[cpu.index()].curr.expect("a task computes");
         if let Todo::Spin(end) = self.host.tasks[curr.index()].todo {
             let c = &mut self.host.cpus[cpu.index()];

@@ -30,6 +30,7 @@ pub struct Host {
     pub(crate) core_busy: Vec<u8>,
     /// By how much work takes longer, in 1,024ths, by how many siblings are busy.
     pub(crate) smt_scale: Vec<u32>,
+    pub(crate) clocks: crate::clock::Clocks,
     /// CPUs of each LLC that are in the deepest idle state.
     pub(crate) llc_asleep: Vec<u32>,
     pub(crate) lines: Lines,

@@ -53,6 +53,9 @@ pub struct Stats {
     pub(crate) tier_busy_ns: Vec<Nanos>,
     /// By tier, and in that by idle state.
     pub(crate) tier_idle_ns: Vec<Vec<Nanos>>,
+    /// Where clocks fall: what cores were busy, and that at full speed.
+    pub(crate) core_busy_ns: Nanos,
+    pub(crate) core_clock_ns: Nanos,
     /// Part of the kernel's time that the policy charged.
     pub(crate) policy_ns: Nanos,
     /// Part of user time that refilled caches.
@@ -93,6 +96,8 @@ impl Stats {
             idle_state_ns: vec![0; idle_states],
             tier_busy_ns: vec![0; tiers],
             tier_idle_ns: vec![vec![0; idle_states]; tiers],
+            core_busy_ns: 0,
+            core_clock_ns: 0,
             policy_ns: 0,
             refill_ns: 0,
             searches: 0,

@@ -266,6 +266,8 @@ fn case(name: &str) -> Option<(Run, Metric)> {
 /// named do it.
 const ELSEWHERE: &[&str] = &[
     "cpu.clock_mhz",             // cpupri: cycles_are_those_of_the_clock
+    "clock.clock_free_permille", // clock
+    "clock.clock_full_permille", // clock
     "tick.tick_skew",            // ticks_can_be_spread
     "line.line_remote_slit",     // coherence: remote_cost_follows_the_slit_distance
     "cache.l2_kib",              // larger_caches_help
