@@ -258,6 +258,8 @@ static void usher_fill_nodes(struct usher *u, const struct usher_spec *spec)
 			node->first_llc = spec->llc[c];
 			node->first_queue = spec->queue[c];
 		}
+		if (c == 0 || spec->llc[c] != spec->llc[c - 1])
+			node->nr_cores += u->llcs[spec->llc[c]].nr_cores;
 		node->nr_cids++;
 		node->nr_shards = spec->shard[c] - node->first_shard + 1;
 		node->nr_llcs = spec->llc[c] - node->first_llc + 1;
@@ -456,6 +458,7 @@ static u64 usher_layout(const struct usher_spec *spec, void *mem)
 	u->core_probes = spec->core_probes;
 	u->slice_ns = spec->slice_ns;
 	u->patience_ns = spec->patience_ns;
+	u->fork_balance = spec->fork_balance;
 	if (spec->nr_llcs > 1 && !u->asymmetric)
 		u->soon_ns = spec->soon_ns;
 	for (n = 0; n < spec->nr_queues; n++)

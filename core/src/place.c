@@ -7,6 +7,8 @@
  *  2. Sync wakeup from another LLC of prev's node: an idle core, then an idle CPU in the waker's LLC, where
  *     the data is. Not across nodes: the task's memory stays behind. Whom a task goes along with: follow.c. A newborn, who
  *     leaves nothing behind: an idle core of the LLC, of the node, of the other nodes, nearest first; half a core only where all are taken.
+ *     Once a quarter of the node's cores is busy, first one of the node where most of them idle: where all of a socket works and
+ *     another sleeps, clocks fall and memory is waited for, and who is moved later leaves its memory behind.
  *  3. prev, if its whole core is idle: all its caches are warm and nobody shares them. Here and in 5 only if its
  *     tier will do.
  *  4. An idle core in the LLC: the cheapest move that keeps the L3 warm.
@@ -50,6 +52,8 @@
 #define USHER_SHORTER_NEAR 16 /* ... of which this one is so many quarters in the node, */
 #define USHER_SHORTER_FAR 32  /* ... and so many in another; */
 #define USHER_SHORTER_BORN 5  /* that is enough for a newborn */
+#define USHER_BORN_NEAR 4     /* newborns stay in their node while no more than such a part of its cores is busy, */
+#define USHER_BORN_AWAY 16    /* ... or nowhere else such a part more of them idles */
 
 USHER_INLINE struct usher_decision usher_decide(u32 cid, u32 reason, bool claimed)
 {
@@ -224,19 +228,63 @@ USHER_INLINE u16 usher_reason_core(struct usher_cid USHER_MEM *from, struct ushe
 	return core->node == from->node ? USHER_NODE_CORE : USHER_REMOTE_CORE;
 }
 
+/* The idle cores of a node. */
+USHER_COLD u32 usher_node_idle_cores(struct usher USHER_MEM *u, struct usher_node USHER_MEM *node)
+{
+	u32 idle = 0, i;
+
+	for (i = 0; i < node->nr_shards && env_again(u); i = env_next(u, i)) {
+		struct usher_shard USHER_MEM *shard = &u->shards[node->first_shard + i];
+
+		idle += env_ones(usher_shard_cores(shard, usher_shard_idle(u, shard)));
+	}
+	return idle;
+}
+
+/* The node for a newborn: own, or if much of that is busy the one with most idle cores for what it has, nearest first. */
+USHER_COLD u32 usher_node_for_newborn(struct usher USHER_MEM *u, u32 own)
+{
+	struct usher_node USHER_MEM *home = &u->nodes[own];
+	u32 cores = home->nr_cores, idle = usher_node_idle_cores(u, home), best = own, more, i;
+
+	if ((cores - idle) * USHER_BORN_NEAR <= cores)
+		return own;
+	idle += cores / USHER_BORN_AWAY;
+	for (i = 1; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
+		struct usher_node USHER_MEM *node = &u->nodes[home->order[i]];
+
+		more = usher_node_idle_cores(u, node);
+		if (more * cores > idle * node->nr_cores) {
+			best = home->order[i];
+			idle = more;
+			cores = node->nr_cores;
+		}
+	}
+	return best;
+}
+
 /*
  * Step 2 for a newborn, from s->q.from on: a whole core wherever there is one, claimed, or USHER_NONE_IDLE. It does not set the
  * reason, which would have to be in memory then for all others as well.
  */
 USHER_UNIT_COLD s32 usher_place_newborn(struct usher USHER_MEM *u USHER_UNIT_MEM, struct usher_search *s USHER_UNIT_PTR)
 {
-	u32 USHER_MEM *order = u->nodes[u->cids[s->q.from].node].order;
-	s32 cid;
-	u32 i;
+	u32 own = u->cids[s->q.from].node, node = own, i;
+	u32 USHER_MEM *order = u->nodes[own].order;
+	s32 cid = USHER_NONE_IDLE;
 
-	if (u->smt == 1 || env_asymmetric(u) || !usher_somebody_idle(u))
+	if (env_asymmetric(u) || !usher_somebody_idle(u))
 		return USHER_NONE_IDLE;
 	s->core = 1;
+	if (u->fork_balance && u->nr_nodes > 1)
+		node = usher_node_for_newborn(u, own);
+	if (node != own) {
+		cid = usher_search_node(u, s, node);
+		if (cid >= 0)
+			env_count(u, s->q.self, USHER_EV_BORN_AWAY);
+	}
+	if (cid >= 0 || u->smt == 1)
+		return cid;
 	cid = usher_search_llc(u, s);
 	for (i = 0; cid < 0 && i < u->nr_nodes && env_again(u); i = env_next(u, i))
 		cid = usher_search_node(u, s, order[i]);

@@ -172,6 +172,7 @@ enum usher_event {
 	USHER_EV_STAYED,	 /* a sync wakeup from an LLC of its node that is not the task's home was a plain one */
 	USHER_EV_LEFT_NEAR,	 /* a wakeup searched its LLC only, since who waits there runs soon */
 	USHER_EV_OVERDUE,	 /* a tick found a queue that should have been empty by then, and called other LLCs */
+	USHER_EV_BORN_AWAY,	 /* a newborn was sent to the node where most cores idle */
 	USHER_NR_EVENTS,
 };
 
@@ -253,6 +254,7 @@ struct usher_node {
 	u32 first_shard, nr_shards;
 	u32 first_llc, nr_llcs;
 	u32 first_queue, nr_queues;
+	u32 nr_cores;
 	u32 USHER_MEM *order; /* all nodes, nearest first, ties to the lowest id; the first is itself */
 	u64 USHER_MEM *summary; /* a bit per shard: somebody there may be idle */
 	u64 USHER_MEM *backlog; /* a bit per queue: somebody may be waiting there, */
@@ -350,6 +352,7 @@ struct usher {
 	u32 top_tiers; /* ... and none is greater than they are */
 	u32 tier_capacity[USHER_MAX_TIERS]; /* the least of each */
 	u32 light_need; /* a task that needs no more is light: usher_light() */
+	u32 fork_balance; /* newborns leave a node of which much is busy */
 };
 
 /* Every decision asks, and machines of equal CPUs pay for nothing else: on a line that it reads anyway. */
@@ -443,6 +446,7 @@ struct usher_spec {
 	u32 cpupri;	     /* with the CPU priority map */
 	u32 no_capacity;     /* all CPUs count as equal, whatever their capacity */
 	u32 tier_order;	     /* enum usher_tier_order */
+	u32 fork_balance;    /* of no effect with one node, and where CPUs differ */
 	const u32 *cpu;	     /* per cid */
 	const u32 *core;     /* per cid, ascending */
 	const u32 *shard;    /* per cid, ascending */

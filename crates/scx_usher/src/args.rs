@@ -45,6 +45,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub soon_us: u64,
 
+    /// Let newborns stay in their parent's node for as long as a core idles there. Without, once a quarter of its cores is busy, they go to
+    /// the node where most cores idle.
+    #[arg(long)]
+    pub no_fork_balance: bool,
+
     /// How long a task may wait before the kernel ejects the scheduler, in milliseconds. The kernel checks every
     /// half of it, in a kernel thread that waits its turn like others, and ejects for that coming late, too.
     #[arg(long, value_name = "MS", default_value_t = 10_000,

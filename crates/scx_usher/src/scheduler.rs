@@ -74,6 +74,7 @@ impl Machine {
                 cpupri: !args.no_preempt,
                 capacity: !args.no_capacity,
                 tier_order: args.tiers,
+                fork_balance: !args.no_fork_balance,
                 ..Settings::default()
             },
         })

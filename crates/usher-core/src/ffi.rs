@@ -31,6 +31,7 @@ pub(crate) struct Spec {
     pub cpupri: u32,
     pub no_capacity: u32,
     pub tier_order: u32,
+    pub fork_balance: u32,
     pub cpu: *const u32,
     pub core: *const u32,
     pub shard: *const u32,

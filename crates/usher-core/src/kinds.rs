@@ -255,6 +255,8 @@ named! {
         LeftNear = "left-near",
         /// A tick found a queue of such that had not been empty since the tick before, and called other LLCs.
         Overdue = "overdue",
+        /// A newborn was sent to the node where most cores idle.
+        BornAway = "born-away",
     }
 }
 

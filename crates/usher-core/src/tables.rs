@@ -77,6 +77,10 @@ pub struct Settings {
     pub capacity: bool,
     /// If they are: which of those that are enough for a task it is to have.
     pub tier_order: TierOrder,
+    /// Whether newborns leave a node of which much is busy for the one where most cores idle. Of no effect with one node, and where CPUs of
+    /// different capacity are told apart.
+    #[serde(default)]
+    pub fork_balance: bool,
 }
 
 impl Default for Settings {
@@ -90,6 +94,7 @@ impl Default for Settings {
             cpupri: false,
             capacity: true,
             tier_order: TierOrder::StrongestFirst,
+            fork_balance: true,
         }
     }
 }
@@ -417,6 +422,7 @@ impl Tables {
             cpupri: u32::from(settings.cpupri),
             no_capacity: u32::from(!settings.capacity),
             tier_order: settings.tier_order as u32,
+            fork_balance: u32::from(settings.fork_balance),
             cpu: self.cpu.as_ptr(),
             core: self.core.as_ptr(),
             shard: self.shard.as_ptr(),

@@ -180,7 +180,7 @@ impl Machine {
         &self.core_cpus[from as usize..to as usize]
     }
 
-    /// Work that all CPUs do together when all are busy, in thousandths of what the strongest does alone.
+    /// Work that all CPUs do together when all are busy, so at the clock of that, in thousandths of what the strongest does alone.
     pub fn work_permille(&self) -> u64 {
         let shares = &self.costs.smt_share_permille;
         let work = |cpu: &Cpu| {
@@ -188,7 +188,7 @@ impl Machine {
             let threads = self.core_cpus(info.core).len();
             u64::from(info.speed_permille) * u64::from(shares[threads.min(shares.len()) - 1]) / 1000
         };
-        self.cpus.iter().map(work).sum()
+        self.cpus.iter().map(work).sum::<u64>() * self.costs.n.clock_full_permille / 1000
     }
 
     /// The CPUs of an LLC.

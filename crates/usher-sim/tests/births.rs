@@ -12,6 +12,10 @@ use usher_sim::Report;
 /// A parent forks children, who compute for 20 ms each, computes itself, and waits for all of them. On two nodes with four cores
 /// of so many threads, where two threads of a core do half as much each and nothing else costs anything.
 fn family(children: usize, threads: u32) -> Report {
+    family_under("usher", children, threads)
+}
+
+fn family_under(policy: &str, children: usize, threads: u32) -> Report {
     let mut costs = free_costs();
     costs.smt_share_permille = vec![1000, 500];
     let machine = machine(&format!("numa:2 l3:1 core:4 pu:{threads}"), costs);
@@ -25,7 +29,7 @@ fn family(children: usize, threads: u32) -> Report {
     steps.extend((0..children).map(|_| Act(Action::WaitAnyChild)));
     let parent = TaskSpec::new("parent", script(steps));
     let workload = workload(World::new(), vec![parent], Stop::AllExit);
-    run_under("usher", machine, workload)
+    run_under(policy, machine, workload)
 }
 
 // Goal: nobody is born on half a core while whole ones idle, in another node or not.
@@ -51,4 +55,23 @@ fn newborns_wait_in_the_shorter_queue() {
     let report = family(40, 1);
     let [near, far] = ["queued", "queued-elsewhere"].map(|reason| report.reasons[reason]);
     assert!(far * 2 > near && far <= near, "{:?}", report.reasons);
+}
+
+// Goal: work is spread over nodes while there is room in all, so that no socket is full while another sleeps.
+// Method: three children of a parent that computes, on two nodes of four cores of one thread or two. The first stays, since no more than a
+// quarter of its node is busy; then two of four cores are against none, and two against one. Catches: nodes that are filled one after the other.
+#[test]
+fn newborns_leave_busy_nodes() {
+    for threads in [1, 2] {
+        let away = |policy| {
+            let report = family_under(policy, 3, threads);
+            (report.counters["born-away"], report.reasons["remote-core"])
+        };
+        assert_eq!(away("usher"), (2, 2), "{threads} threads");
+        assert_eq!(
+            away("usher:fork-balance=false"),
+            (0, 0),
+            "{threads} threads"
+        );
+    }
 }

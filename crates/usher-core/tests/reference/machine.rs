@@ -57,6 +57,7 @@ impl Machine {
             core_probes: random.pick(&[4, 4, 4, 0, 1, 64]),
             capacity: !random.one_in(8),
             tier_order: random.pick(&[TierOrder::StrongestFirst, TierOrder::WeakestFirst]),
+            fork_balance: !random.one_in(4),
             ..Settings::default()
         };
         let mut tables = Tables::from(&topo);

@@ -510,17 +510,57 @@ impl Plain<'_> {
         }
     }
 
+    /// Cores of a node that idle, and how many it has.
+    fn cores_idle_of(&self, node: u32) -> (usize, usize) {
+        let cids = self.machine.nodes[node as usize].clone();
+        let cores: BTreeSet<u32> = cids
+            .map(|cid| self.machine.cores[cid as usize].start)
+            .collect();
+        let idle = cores.iter().filter(|&&core| self.core_idle(core)).count();
+        (idle, cores.len())
+    }
+
+    /// The node to which newborns are sent before they are looked after at home.
+    fn node_for_newborn(&self, home: u32) -> Option<u32> {
+        let (idle, cores) = self.cores_idle_of(home);
+        if !self.machine.settings.fork_balance || 4 * (cores - idle) <= cores {
+            return None;
+        }
+        let (mut best, mut idle, mut cores) = (None, idle + cores / 16, cores);
+        for &node in &self.machine.order[home as usize][1..] {
+            let (more, of) = self.cores_idle_of(node);
+            if more * cores > idle * of {
+                (best, idle, cores) = (Some(node), more, of);
+            }
+        }
+        best
+    }
+
     /// Step 2 for a newborn: whole cores, nearest first. True: one of them it is; else a search for them may stop at
     /// its bound, and the later steps find somebody.
     fn cores_for_newborn(&self, from: u32, wanted: &Wanted) -> (Vec<Answer>, bool) {
         let mut answers = Vec::new();
+        let home = self.machine.tables.node[from as usize];
+        if let Some(node) = self.node_for_newborn(home) {
+            let cores = self.takers(&self.machine.nodes[node as usize], true, wanted);
+            if !cores.is_empty() {
+                let found = !self.may_give_up(node, &cores);
+                answers.push(Answer::taken(Reason::RemoteCore, cores));
+                if found {
+                    return (answers, true);
+                }
+            }
+        }
         if self.machine.smt == 1 {
             return (answers, false);
         }
         if let Some(cid) = self.in_llc(from, true, wanted) {
-            return (vec![Answer::taken(Reason::LlcCore, [cid].into())], true);
+            answers.push(Answer {
+                gave_up: !answers.is_empty(),
+                ..Answer::taken(Reason::LlcCore, [cid].into())
+            });
+            return (answers, true);
         }
-        let home = self.machine.tables.node[from as usize];
         for &node in &self.machine.order[home as usize] {
             let cores = self.takers(&self.machine.nodes[node as usize], true, wanted);
             if cores.is_empty() {

@@ -13,6 +13,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("delay_dequeue", "DELAY_DEQUEUE of EEVDF: who sleeps while it has had too much stays queued until it is picked"),
     ("fork", "where newborns are placed: `domains`, down the domains level by level, or `flat`, among all CPUs at once"),
     ("follow", "a task goes home, to the LLC of its node whose CPUs wake it, and to another node that alone does"),
+    ("fork-balance", "newborns leave a node of which much is busy for the one where most cores idle"),
     ("granularity", "whose CPUs share a line of idle bits, or of levels: `global`, `node`, `llc` or `shard`"),
     ("kernel", "the built-in idle selection of this kernel: `6.15`, for which masks per node were posted, or `7.2`"),
     ("late_cpus", "so many CPUs, the last ones, came online after the per-node masks were made"),

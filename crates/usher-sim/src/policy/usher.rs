@@ -274,6 +274,7 @@ impl Usher {
             slice_ns,
             patience_ns: DEFAULT_PATIENCE_NS.max(slice_ns.saturating_mul(PATIENCE_SLICES)),
             soon_ns: params.duration("soon", Settings::default().soon_ns)?,
+            fork_balance: params.bool("fork-balance", true)?,
             ..Settings::default()
         };
         let queued_wakeups = params.bool("queued-wakeups", true)?;
