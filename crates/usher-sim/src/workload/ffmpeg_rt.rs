@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use usher_topo::{Core, Id};
 
-use super::figures::{bad, count, footprint, span, time, Args, Figure, MS, US};
+use super::figures::{bad, count, footprint, span, time, Args, Figure, MS};
 use super::kit::{around, fork, Draft};
 use super::registry::{Alias, Published, WorkloadInfo};
 use super::{Stop, Workload};
@@ -40,7 +40,7 @@ pub(super) const INFO: WorkloadInfo = WorkloadInfo {
 };
 
 /// What every thread does at a time is known only by its effect: the posting has a fifth of all cycles in the kernel
-/// before its patches. Work of 0.2 to 2 ms, with these proportions, leaves 0.6 % there; a little less than a quarter, 20 %.
+/// before its patches. Work of 0.2 to 2 ms, with these proportions, leaves 0.6 % there; an eighth of it, 20 %.
 const CALIBRATED: &str = "calibrated: 20 % of the time in the kernel, as posted for the baseline";
 
 const FIGURES: &[Figure] = &[
@@ -81,43 +81,43 @@ const FIGURES: &[Figure] = &[
     ),
     time(
         "decode_low",
-        30_500,
+        23_800,
         "least CPU time of a decoder's slice",
         CALIBRATED,
     ),
     time(
         "decode_high",
-        152_500,
+        119_000,
         "greatest CPU time of a decoder's slice",
         CALIBRATED,
     ),
     time(
         "encode_low",
-        61 * US,
+        47_600,
         "least CPU time of an encoder's slice",
         CALIBRATED,
     ),
     time(
         "encode_high",
-        305 * US,
+        238_000,
         "greatest CPU time of an encoder's slice",
         CALIBRATED,
     ),
     time(
         "read",
-        30_500,
+        23_800,
         "mean CPU time of the reader per frame",
         CALIBRATED,
     ),
     time(
         "filter",
-        122 * US,
+        95_200,
         "mean CPU time of the filter per frame",
         CALIBRATED,
     ),
     time(
         "write",
-        30_500,
+        23_800,
         "mean CPU time of the writer per frame",
         CALIBRATED,
     ),
