@@ -287,7 +287,7 @@ fn a_machine_file_names_its_costs() {
     assert!(written(&mine).contains(&format!("\ncosts = \"{mine}\"\n")));
     assert!(written("zen3").contains("\ncosts = \"zen3\"\n"));
     for (costs, told) in [
-        ("zen", "did you mean `zen3`?"),
+        ("zen", "nearest: zen3, zen4"),
         ("./none.toml", "./none.toml: cannot be read"),
         (&bad, "bad.toml:2: "),
         (&bad, "expected `{ value = NUMBER, source ="),
