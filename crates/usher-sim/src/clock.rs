@@ -20,7 +20,7 @@ const PERIOD_NS: Nanos = 1_000_000;
 const STEP_PERMILLE: u64 = 7;
 
 /// A socket's cores.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Socket {
     cpus: Vec<Cpu>,
     cores: u64,
@@ -47,17 +47,12 @@ impl Clocks {
             return Clocks::default();
         }
         let topo = machine.topo();
-        let socket = |cpus: Vec<Cpu>| Socket {
-            cores: 0,
-            cpus,
-            busy: 0,
-            since: 0,
-            busy_ns: 0,
+        let idle = |_| Socket {
             permille: 1000,
-            armed: false,
+            ..Socket::default()
         };
         let mut clocks = Clocks {
-            sockets: topo.packages().iter().map(|_| socket(Vec::new())).collect(),
+            sockets: topo.packages().iter().map(idle).collect(),
             of_core: Vec::new(),
         };
         for core in topo.cores() {

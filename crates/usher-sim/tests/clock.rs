@@ -146,6 +146,18 @@ fn deadlocks_are_found() {
     );
 }
 
+// Goal: an open load asks for a share of what the CPUs can do at the clock of all busy, so that it can be done.
+// Method: requests that arrive, with clocks that do not fall and with such that fall to a half.
+#[test]
+fn open_loads_go_by_the_clock_of_all_busy() {
+    let arrive = |full: u64| {
+        let machine = shipped("2n2l2c2t", &[&format!("clock.clock_full_permille={full}")]);
+        let short = ["load=50", "warmup=10ms", "runtime=100ms"];
+        run_case(&machine, "requests", &short, "eevdf", 1).metrics["arrivals_per_s"]
+    };
+    assert_near("arrivals", 2.0 * arrive(500), arrive(1000), 3.0);
+}
+
 // Goal: numbers that mean nothing are refused with what they may be.
 #[test]
 fn shares_are_checked() {
