@@ -208,7 +208,7 @@ fn check_rules() -> Option<(u64, String)> {
             .and_then(|()| turns::check(seed))
             .err()
     };
-    (0..300).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))
+    (0..600).find_map(|seed| differs(seed).map(|wrong| (seed, wrong)))
 }
 
 // Goal: the comparison with the plain model would notice if a rule were wrong. Method: as above; the
