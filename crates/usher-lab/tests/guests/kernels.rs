@@ -28,7 +28,7 @@ enum Under {
 }
 
 /// The steps of a boot: the test's name, the script, and what it runs under.
-const STEPS: [(&str, &str, Under); 17] = [
+const STEPS: [(&str, &str, Under); 16] = [
     ("every_cpu_works", EVERY_CPU_WORKS, Under::Tested),
     ("hackbench", "hackbench -g 2 -l 100", Under::Tested),
     (
@@ -54,7 +54,6 @@ const STEPS: [(&str, &str, Under); 17] = [
         PINNED_KERNEL_THREADS,
         Under::Tested,
     ),
-    ("newborns_spread", NEWBORNS_SPREAD, Under::Tested),
     ("pairs_part", PAIRS_PART, Under::Tested),
     ("partners_stay", PARTNERS_STAY, Under::Tested),
     ("partners_follow", PARTNERS_FOLLOW, Under::Tested),
@@ -217,15 +216,6 @@ for turn in 1 2 3; do
     echo \"free: $cores cores\"
     kill $hogs
 done
-loader_lives";
-
-// As many as a node has cores.
-const NEWBORNS_SPREAD: &str = "
-hogs=
-for n in 1 2 3 4; do sh -c 'while :; do :; done' & hogs=\"$hogs $!\"; done
-sleep 0.5
-for pid in $hogs; do echo \"computes on CPU $(cut -d \" \" -f 39 /proc/$pid/stat) of 16\"; done
-kill $hogs
 loader_lives";
 
 // One shell asks another for a line and waits for it, on a machine that is otherwise idle.
@@ -551,23 +541,6 @@ fn pinned_kernel_threads(kernel: &str) {
     assert!(context.contains("round 3"), "{context}");
 }
 
-/// Goal: newborns leave a node of which much is busy, though a core idles there. Catches: a host that does not say of a task that it is being
-/// born, or fills one node before it goes to the other.
-fn newborns_spread(kernel: &str) {
-    let (step, context) = step(kernel, "newborns_spread");
-    stayed(step, &context);
-    let cpus = numbers_after("computes on CPU ", &context);
-    assert_eq!(cpus.len(), 4, "{context}");
-    if by_usher(step) {
-        let far = cpus.iter().filter(|&&cpu| cpu >= 8).count();
-        assert!((1..4).contains(&far), "{cpus:?}: {context}");
-        assert!(
-            common::counted(step, "events", "born-away") >= 1,
-            "{context}"
-        );
-    }
-}
-
 /// Goal: tasks that never sleep and share cores part, within ten seconds, when others idle. Catches: a move that the kernel does not
 /// make, since nobody waits beside the task whose slice ended; one that goes to a thread or stays in the LLC.
 fn pairs_part(kernel: &str) {
@@ -704,5 +677,5 @@ fn kernel_scheduler_afterwards(kernel: &str) {
 }
 
 on_each_kernel!(every_cpu_works hackbench affinity_churn hotplug_of_cpus hotplug_of_a_node
-                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads newborns_spread pairs_part partners_stay partners_follow wakeups_are_queued dump second_loader killed_loader
+                 hotplug_again_and_again hotplug_with_sysfs_gone pinned_kernel_threads pairs_part partners_stay partners_follow wakeups_are_queued dump second_loader killed_loader
                  kernel_scheduler_afterwards);
