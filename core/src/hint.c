@@ -46,14 +46,9 @@ USHER_COLD u32 usher_fullness(struct usher USHER_MEM *u, u32 index)
 {
 	struct usher_llc USHER_MEM *llc = &u->llcs[index];
 	u64 settled = env_read(u, llc->settled);
-	u32 idle = 0, busy, i;
+	u32 idle = usher_idle_cores(u, llc->first_shard, llc->nr_shards);
+	u32 busy = idle < llc->nr_cores ? llc->nr_cores - idle : 0;
 
-	for (i = 0; i < llc->nr_shards && env_again(u); i = env_next(u, i)) {
-		struct usher_shard USHER_MEM *shard = &u->shards[llc->first_shard + i];
-
-		idle += env_ones(usher_shard_cores(shard, usher_shard_idle(u, shard)));
-	}
-	busy = idle < llc->nr_cores ? llc->nr_cores - idle : 0;
 	return settled > busy ? (u32)settled : busy;
 }
 

@@ -61,6 +61,19 @@ USHER_FN u64 usher_shard_cores(struct usher_shard USHER_MEM *shard, u64 idle)
 	return cores;
 }
 
+/* The wholly idle cores of so many shards, from first on: those of an LLC or of a node. */
+USHER_UNIT_COLD u32 usher_idle_cores(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 first, u32 nr_shards)
+{
+	u32 idle = 0, i;
+
+	for (i = 0; i < nr_shards && env_again(u); i = env_next(u, i)) {
+		struct usher_shard USHER_MEM *shard = &u->shards[first + i];
+
+		idle += env_ones(usher_shard_cores(shard, usher_shard_idle(u, shard)));
+	}
+	return idle;
+}
+
 /* All threads of the cores whose first threads are given. */
 USHER_FN u64 usher_shard_threads(struct usher_shard USHER_MEM *shard, u64 cores)
 {

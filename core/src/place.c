@@ -228,37 +228,23 @@ USHER_INLINE u16 usher_reason_core(struct usher_cid USHER_MEM *from, struct ushe
 	return core->node == from->node ? USHER_NODE_CORE : USHER_REMOTE_CORE;
 }
 
-/* The idle cores of a node. */
-USHER_UNIT_COLD u32 usher_node_idle_cores(struct usher USHER_MEM *u USHER_UNIT_MEM, u32 index)
-{
-	struct usher_node USHER_MEM *node = &u->nodes[index];
-	u32 idle = 0, i;
-
-	for (i = 0; i < node->nr_shards && env_again(u); i = env_next(u, i)) {
-		struct usher_shard USHER_MEM *shard = &u->shards[node->first_shard + i];
-
-		idle += env_ones(usher_shard_cores(shard, usher_shard_idle(u, shard)));
-	}
-	return idle;
-}
-
 /* The node for a newborn: own, or if much of that is busy the one with most idle cores for what it has, nearest first. */
 USHER_COLD u32 usher_node_for_newborn(struct usher USHER_MEM *u, u32 own)
 {
 	struct usher_node USHER_MEM *home = &u->nodes[own];
-	u32 cores = home->nr_cores, idle = usher_node_idle_cores(u, own), best = own, more, i;
+	u32 cores = home->nr_cores, idle = usher_idle_cores(u, home->first_shard, home->nr_shards), best = own, more, i;
 
 	if ((cores - idle) * USHER_BORN_NEAR <= cores)
 		return own;
 	idle += cores / USHER_BORN_AWAY;
 	for (i = 1; i < u->nr_nodes && env_again(u); i = env_next(u, i)) {
-		u32 index = home->order[i];
+		struct usher_node USHER_MEM *node = &u->nodes[home->order[i]];
 
-		more = usher_node_idle_cores(u, index);
-		if (more * cores > idle * u->nodes[index].nr_cores) {
-			best = index;
+		more = usher_idle_cores(u, node->first_shard, node->nr_shards);
+		if (more * cores > idle * node->nr_cores) {
+			best = home->order[i];
 			idle = more;
-			cores = u->nodes[index].nr_cores;
+			cores = node->nr_cores;
 		}
 	}
 	return best;

@@ -1028,14 +1028,14 @@ pub const RULES: &[Mutant] = &[
         name: "newborn-small-node",
         breaks: "idle cores of a node count for the cores that it has",
         file: "place.c",
-        was: "if (more * cores > idle * u->nodes[index].nr_cores) {",
+        was: "if (more * cores > idle * node->nr_cores) {",
         is: "if (more > idle) {",
     },
     Mutant {
         name: "newborn-next-best",
         breaks: "a newborn goes to the node where most cores idle",
         file: "place.c",
-        was: "\t\t\tidle = more;\n\t\t\tcores = u->nodes[index].nr_cores;\n",
+        was: "\t\t\tidle = more;\n\t\t\tcores = node->nr_cores;\n",
         is: "",
     },
     Mutant {

@@ -357,24 +357,25 @@ impl Plain<'_> {
         answers
     }
 
-    /// The cores of an LLC, each as its first thread.
-    fn cores_of(&self, llc: u32) -> BTreeSet<u32> {
-        let cids = self.machine.llcs[llc as usize].clone();
-        cids.map(|cid| self.machine.cores[cid as usize].start)
-            .collect()
+    /// How many cores of an LLC or a node idle, and how many there are.
+    fn cores_of(&self, cids: &Range<u32>) -> (usize, usize) {
+        let first = |cid: u32| self.machine.cores[cid as usize].start;
+        let cores: BTreeSet<u32> = cids.clone().map(first).collect();
+        let idle = cores.iter().filter(|&&core| self.core_idle(core)).count();
+        (idle, cores.len())
     }
 
     /// How full an LLC is, and how many tasks it has room for.
     fn fullness(&self, llc: u32) -> (usize, usize) {
-        let cores = self.cores_of(llc);
-        let busy = cores.iter().filter(|&&core| !self.core_idle(core)).count();
-        (busy.max(self.settled[llc as usize] as usize), cores.len())
+        let (idle, cores) = self.cores_of(&self.machine.llcs[llc as usize]);
+        let settled = self.settled[llc as usize] as usize;
+        (settled.max(cores - idle), cores)
     }
 
     /// Whether a task of one LLC has a place in another: more cores than inhabitants, or fewer of them for each core.
     fn has_place(&self, llc: u32, from: u32) -> bool {
         let [(live, cores), (ours, own_cores)] = [llc, from].map(|llc| {
-            let cores = self.cores_of(llc).len();
+            let (_, cores) = self.cores_of(&self.machine.llcs[llc as usize]);
             (self.settled[llc as usize] as usize, cores)
         });
         live < cores || live * own_cores < ours * cores
@@ -510,25 +511,16 @@ impl Plain<'_> {
         }
     }
 
-    /// Cores of a node that idle, and how many it has.
-    fn cores_idle_of(&self, node: u32) -> (usize, usize) {
-        let cids = self.machine.nodes[node as usize].clone();
-        let cores: BTreeSet<u32> = cids
-            .map(|cid| self.machine.cores[cid as usize].start)
-            .collect();
-        let idle = cores.iter().filter(|&&core| self.core_idle(core)).count();
-        (idle, cores.len())
-    }
-
     /// The node to which newborns are sent before they are looked after at home.
     fn node_for_newborn(&self, home: u32) -> Option<u32> {
-        let (idle, cores) = self.cores_idle_of(home);
+        let cores_of = |node: u32| self.cores_of(&self.machine.nodes[node as usize]);
+        let (idle, cores) = cores_of(home);
         if !self.machine.settings.fork_balance || 4 * (cores - idle) <= cores {
             return None;
         }
         let (mut best, mut idle, mut cores) = (None, idle + cores / 16, cores);
         for &node in &self.machine.order[home as usize][1..] {
-            let (more, of) = self.cores_idle_of(node);
+            let (more, of) = cores_of(node);
             if more * cores > idle * of {
                 (best, idle, cores) = (Some(node), more, of);
             }
