@@ -75,7 +75,8 @@ impl Simulation {
     fn idle_beside(&self, task: TaskId, idle: &[Cpu]) -> Option<(Cpu, String)> {
         let t = self.host.task(task);
         for &cpu in idle.iter().filter(|&&c| t.may_run_on(c)) {
-            let since = t.queued_at.max(self.host.cpus[cpu.index()].idle_since);
+            let idle_since = self.host.cpus[cpu.index()].idle_since;
+            let since = t.waits_here_since.max(idle_since);
             let both = self.host.now.saturating_sub(since);
             let bound = self.policy.idle_bound_ns(&self.host, task, cpu);
             if bound.is_some_and(|bound| both > bound) {

@@ -182,7 +182,12 @@ impl Host {
     /// is charged when it runs.
     pub fn set_task_cpu(&mut self, task: TaskId, cpu: Cpu) {
         debug_assert!(self.tasks[task.index()].may_run_on(cpu));
-        let from = std::mem::replace(&mut self.tasks[task.index()].cpu, cpu);
+        let now = self.now();
+        let t = &mut self.tasks[task.index()];
+        let from = std::mem::replace(&mut t.cpu, cpu);
+        if self.machine.cpu(from).llc != self.machine.cpu(cpu).llc {
+            t.waits_here_since = now;
+        }
         self.touch_queue(from);
         self.touch_queue(cpu);
         self.touch_task(task);

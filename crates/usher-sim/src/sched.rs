@@ -423,7 +423,7 @@ impl Simulation {
         match why {
             StopWhy::Preempted | StopWhy::Yielded => {
                 task.state = State::Queued;
-                task.queued_at = now;
+                (task.queued_at, task.waits_here_since) = (now, now);
                 self.host.queued += 1;
             }
             StopWhy::Moved => task.state = State::Waking,

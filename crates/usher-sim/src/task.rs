@@ -131,6 +131,8 @@ pub struct Task {
     pub(crate) runtime: Nanos,
     pub(crate) ran_since: Nanos,
     pub(crate) queued_at: Nanos,
+    /// Since when it waits in the last-level cache where it does: it may have come there later than it was queued.
+    pub(crate) waits_here_since: Nanos,
     /// Time it waited for a CPU since the measurement began, up to when it last got one.
     pub(crate) waited: Nanos,
     pub(crate) woken_at: Nanos,

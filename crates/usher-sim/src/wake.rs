@@ -243,7 +243,7 @@ impl Simulation {
         let t = &mut self.host.tasks[task.index()];
         debug_assert_eq!(t.state, State::Waking);
         t.state = State::Queued;
-        t.queued_at = now;
+        (t.queued_at, t.waits_here_since) = (now, now);
         t.cpu = cpu;
         self.host.queued += 1;
         self.ask_policy(|policy, host| policy.enqueue(host, task, cpu, why));
@@ -426,6 +426,7 @@ fn new_task(
         runtime: 0,
         ran_since: host.now,
         queued_at: host.now,
+        waits_here_since: host.now,
         waited: 0,
         woken_at: NEVER,
         off_cpu_at: 0,

@@ -140,3 +140,76 @@ fn planted_faults_are_caught() {
         }
     }
 }
+
+/// A queue per last-level cache. At the second tick of the first CPU who waits there is moved to the queue of the second one, which is told a tick later,
+/// or never.
+struct Moves {
+    queues: [VecDeque<TaskId>; 2],
+    ticks: u32,
+    tells: bool,
+}
+
+impl Policy for Moves {
+    fn name(&self) -> &str {
+        "moves"
+    }
+    fn reasons(&self) -> &'static [&'static str] {
+        &["prev"]
+    }
+    fn attach(&mut self, _host: &mut Host) {}
+    fn select(&mut self, _host: &mut Host, _wake: &WakeInfo) -> Placement {
+        Placement {
+            cpu: Cpu(0),
+            reason: 0,
+        }
+    }
+    fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, _why: EnqueueWhy) {
+        self.queues[cpu.0 as usize].push_back(task);
+        host.resched(cpu);
+    }
+    fn dequeue(&mut self, _host: &mut Host, _task: TaskId) {}
+    fn pick_next(&mut self, _host: &mut Host, cpu: Cpu) -> Option<TaskId> {
+        self.queues[cpu.0 as usize].pop_front()
+    }
+    fn put_prev(&mut self, _host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
+        if why.is_runnable() {
+            self.queues[cpu.0 as usize].push_front(task);
+        }
+    }
+    fn tick(&mut self, host: &mut Host, _cpu: Cpu, _curr: TaskId) {
+        self.ticks += 1;
+        if self.ticks == 2 {
+            let task = self.queues[0].pop_front().expect("one waits");
+            self.queues[1].push_back(task);
+            host.set_task_cpu(task, Cpu(1));
+        } else if self.ticks == 3 && self.tells {
+            host.resched(Cpu(1));
+        }
+    }
+    fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
+        (host.task(task).cpu() == cpu).then_some(60 * MS)
+    }
+}
+
+// Goal: where a policy is bound within last-level caches alone, a wait beside an idle CPU counts from when the task came into its cache, and counts then.
+// Method: two tasks of 200 ms on the first of two CPUs, a cache each; one is moved after two ticks of 42 ms, and the other CPU told after a third or never. The bound is
+// 60 ms. Catches: a wait elsewhere that is held against a CPU of the new cache, and one that is never counted.
+#[test]
+fn a_wait_beside_an_idle_cpu_begins_where_the_task_comes() {
+    let run = |tells| {
+        let hog = || TaskSpec::new("hog", script(vec![Act(Action::Compute(200 * MS))]));
+        let workload = workload(World::new(), vec![hog(), hog()], Stop::AllExit);
+        let policy = Box::new(Moves {
+            queues: Default::default(),
+            ticks: 0,
+            tells,
+        });
+        let machine = machine("l3:2 core:1 pu:1", free_costs());
+        Simulation::new(machine, policy, workload, 1, Default::default())?.run()
+    };
+    run(true).expect("told after a tick");
+    match run(false) {
+        Err(SimError::Violation { what, .. }) => assert!(what.contains("idles for"), "{what}"),
+        other => panic!("not caught: {:?}", other.map(|r| r.metrics)),
+    }
+}
