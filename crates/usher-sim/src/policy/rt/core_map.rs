@@ -37,7 +37,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// The nearest, in shards of the widest; where each has lines of its own, of half that, which makes a load of the masks a
-    /// third cheaper on 480 CPUs (docs/FIDELITY.md).
+    /// third cheaper on 480 CPUs (docs/FIDELITY.md, E).
     pub const fn of(granularity: Granularity) -> Self {
         Self {
             granularity,
