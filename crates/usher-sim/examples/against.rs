@@ -12,15 +12,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 
-use common::{case, headline, percent};
-use usher_sim::case::machine;
-use usher_sim::grid;
-use usher_sim::params::Params;
+use common::{case, headline, percent, seeds, shipped};
 use usher_sim::Report;
-use usher_topo::Source;
 
 const MACHINES: [&str; 10] = [
     "4b4l",
@@ -95,21 +89,17 @@ fn behind(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let runs: u64 = match args.next() {
-        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
-        None => 2,
-    };
+    let seeds = seeds(args.next(), 2)?;
     let other = args.next().unwrap_or("eevdf".into());
-    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
     let mut tally = Tally::new();
     for name in MACHINES {
-        let machine = Arc::new(machine(&Source::Machine(name.into()), &Params::new())?);
+        let machine = shipped(name)?;
         let cpus = machine.cpus().len();
         let sized = LOADS.iter().flat_map(|(workload, set, count, most)| {
             let shares = SHARES.iter().filter(move |share| *share <= most);
             shares.map(move |share| {
-                let count = percent(&format!("{count}={share}%"), cpus);
-                (*workload, format!("{set} {count}"))
+                let set = format!("{set} {count}={share}%");
+                (*workload, percent(&set, cpus))
             })
         });
         let others = OTHERS
@@ -117,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|(workload, set)| (*workload, set.to_string()));
         for (workload, set) in sized.chain(others) {
             let cases = ["usher", &other].map(|policy| case(&machine, workload, &set, policy));
-            let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
+            let runs = common::run(&cases, &seeds)?;
             let tail = runs
                 .iter()
                 .flatten()

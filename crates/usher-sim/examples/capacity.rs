@@ -13,14 +13,8 @@
 mod common;
 
 use std::error::Error;
-use std::sync::atomic::AtomicBool;
-use std::sync::Arc;
 
-use common::{case, headline, percent};
-use usher_sim::case::machine;
-use usher_sim::grid;
-use usher_sim::params::Params;
-use usher_topo::Source;
+use common::{case, headline, percent, seeds, shipped};
 
 const MACHINES: [&str; 3] = ["tc2-2a15-3a7", "4b4l", "hybrid-8p16e"];
 
@@ -54,19 +48,15 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runs: u64 = match std::env::args().nth(1) {
-        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
-        None => 3,
-    };
-    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
+    let seeds = seeds(std::env::args().nth(1), 3)?;
     println!("| machine | load | {KERNEL} | strongest first | weakest first | no capacity |");
     println!("|---|---|---|---|---|---|");
     for name in MACHINES {
-        let machine = Arc::new(machine(&Source::Machine(name.into()), &Params::new())?);
+        let machine = shipped(name)?;
         for (workload, set) in LOADS {
             let set = percent(set, machine.cpus().len());
             let cases = POLICIES.map(|policy| case(&machine, workload, &set, policy));
-            let runs = grid::run(&cases, &seeds, None, &AtomicBool::new(false), || ())?;
+            let runs = common::run(&cases, &seeds)?;
             let base: Vec<f64> = runs[0].iter().flatten().map(headline).collect();
             let cells = runs.iter().map(|of| {
                 let ratios = of.iter().flatten().map(headline).zip(&base);

@@ -9,15 +9,16 @@
 //! `cargo run --release -p usher-sim --example hints [-- RUNS]`: ten runs a cell take a quarter of an hour
 //! on two cores.
 
+mod common;
+
 use std::error::Error;
-use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use usher_sim::case::{machine, Case};
+use common::{seeds, shipped};
+use usher_sim::case::Case;
 use usher_sim::grid;
 use usher_sim::params::Params;
 use usher_sim::Machine;
-use usher_topo::Source;
 
 /// The posting's rules; without hints it is the kernel it was made for.
 const LITERAL: &str = "cfs-6.0+hints";
@@ -103,7 +104,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The headline of each run of a case, in order of seeds.
 fn measure(cases: &[Case], seeds: &[u64]) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
-    let runs = grid::run(cases, seeds, None, &AtomicBool::new(false), || ())?;
+    let runs = common::run(cases, seeds)?;
     let headline = |report: &usher_sim::Report| report.metrics[&report.headline];
     let of_case = |runs: &grid::Runs| runs.iter().flatten().map(headline).collect();
     Ok(runs.iter().map(of_case).collect())
@@ -167,13 +168,8 @@ fn row(policy: &str, sweep: &Sweep, hint: &str, values: &[Vec<f64>], base: &[Vec
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runs: u64 = match std::env::args().nth(1) {
-        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
-        None => 10,
-    };
-    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
-    let source = Source::Machine("zen3-2s".into());
-    let machine = Arc::new(machine(&source, &Params::new())?);
+    let seeds = seeds(std::env::args().nth(1), 10)?;
+    let machine = shipped("zen3-2s")?;
     let mut all = Vec::new();
     let mut losses = 0;
     println!("| workload | policy | hint | size: ratio to no hint |\n|---|---|---|---|");

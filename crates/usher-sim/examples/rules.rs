@@ -11,15 +11,10 @@
 mod common;
 
 use std::error::Error;
-use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use common::{case, headline, percent};
-use usher_sim::case::machine;
-use usher_sim::grid;
-use usher_sim::params::Params;
+use common::{case, headline, percent, seeds, shipped};
 use usher_sim::{Machine, Report};
-use usher_topo::Source;
 
 const MACHINES: [&str; 6] = [
     "2n2l2c2t",
@@ -99,12 +94,9 @@ fn row(
     let mut sums = [[0.0; 2]; POLICIES.len()];
     let mut tails = false;
     for machine in machines {
-        let set: Vec<String> = set
-            .split_whitespace()
-            .map(|word| percent(word, machine.cpus().len()))
-            .collect();
-        let cases = POLICIES.map(|policy| case(machine, workload, &set.join(" "), policy));
-        let runs = grid::run(&cases, seeds, None, &AtomicBool::new(false), || ())?;
+        let set = percent(set, machine.cpus().len());
+        let cases = POLICIES.map(|policy| case(machine, workload, &set, policy));
+        let runs = common::run(&cases, seeds)?;
         tails = runs[0].iter().flatten().any(|run| tail(run).is_some());
         for (sum, of) in sums.iter_mut().zip(&runs) {
             sum[0] += longer(of, &runs[0], headline);
@@ -122,15 +114,11 @@ fn row(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runs: u64 = match std::env::args().nth(1) {
-        Some(text) => text.parse().map_err(|e| format!("runs `{text}`: {e}"))?,
-        None => 2,
-    };
-    let seeds: Vec<u64> = (1..=runs.max(1)).collect();
-    let machines = MACHINES
-        .map(|name| machine(&Source::Machine(name.into()), &Params::new()).map(Arc::new))
+    let seeds = seeds(std::env::args().nth(1), 2)?;
+    let machines: Vec<_> = MACHINES
         .into_iter()
-        .collect::<Result<Vec<_>, _>>()?;
+        .map(shipped)
+        .collect::<Result<_, _>>()?;
     let names: Vec<String> = POLICIES[1..]
         .iter()
         .map(|policy| format!("`{}`", policy.trim_start_matches("usher:")))

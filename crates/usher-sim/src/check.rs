@@ -75,8 +75,11 @@ impl Simulation {
     fn idle_beside(&self, task: TaskId, idle: &[Cpu]) -> Option<(Cpu, String)> {
         let t = self.host.task(task);
         for &cpu in idle.iter().filter(|&&c| t.may_run_on(c)) {
-            let idle_since = self.host.cpus[cpu.index()].idle_since;
-            let since = t.waits_here_since.max(idle_since);
+            let waits_since = match self.host.machine.same_llc(t.cpu, cpu) {
+                true => t.waits_here_since,
+                false => t.queued_at,
+            };
+            let since = waits_since.max(self.host.cpus[cpu.index()].idle_since);
             let both = self.host.now.saturating_sub(since);
             let bound = self.policy.idle_bound_ns(&self.host, task, cpu);
             if bound.is_some_and(|bound| both > bound) {

@@ -185,7 +185,7 @@ impl Host {
         let now = self.now();
         let t = &mut self.tasks[task.index()];
         let from = std::mem::replace(&mut t.cpu, cpu);
-        if self.machine.cpu(from).llc != self.machine.cpu(cpu).llc {
+        if !self.machine.same_llc(from, cpu) {
             t.waits_here_since = now;
         }
         self.touch_queue(from);

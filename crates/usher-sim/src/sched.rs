@@ -422,8 +422,7 @@ impl Simulation {
         self.caches.leave(&self.host.machine, cpu, task);
         match why {
             StopWhy::Preempted | StopWhy::Yielded => {
-                task.state = State::Queued;
-                (task.queued_at, task.waits_here_since) = (now, now);
+                task.begins_to_wait(now);
                 self.host.queued += 1;
             }
             StopWhy::Moved => task.state = State::Waking,

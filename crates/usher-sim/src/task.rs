@@ -263,6 +263,12 @@ impl Task {
         self.home
     }
 
+    /// Waits for a CPU from now on.
+    pub(crate) fn begins_to_wait(&mut self, now: Nanos) {
+        self.state = State::Queued;
+        (self.queued_at, self.waits_here_since) = (now, now);
+    }
+
     /// When it was last queued.
     pub fn queued_at(&self) -> Nanos {
         self.queued_at

@@ -242,8 +242,7 @@ impl Simulation {
         let now = self.host.now();
         let t = &mut self.host.tasks[task.index()];
         debug_assert_eq!(t.state, State::Waking);
-        t.state = State::Queued;
-        (t.queued_at, t.waits_here_since) = (now, now);
+        t.begins_to_wait(now);
         t.cpu = cpu;
         self.host.queued += 1;
         self.ask_policy(|policy, host| policy.enqueue(host, task, cpu, why));

@@ -141,12 +141,13 @@ fn planted_faults_are_caught() {
     }
 }
 
-/// A queue per last-level cache. At the second tick of the first CPU who waits there is moved to the queue of the second one, which is told a tick later,
-/// or never.
+/// A queue per CPU. At the second tick of the first CPU who waits there is moved to the queue of the second one, which is told a tick later, or never.
 struct Moves {
     queues: [VecDeque<TaskId>; 2],
     ticks: u32,
     tells: bool,
+    /// What is promised of CPUs of other caches than the task's.
+    far: Option<Nanos>,
 }
 
 impl Policy for Moves {
@@ -187,29 +188,39 @@ impl Policy for Moves {
         }
     }
     fn idle_bound_ns(&self, host: &Host, task: TaskId, cpu: Cpu) -> Option<Nanos> {
-        (host.task(task).cpu() == cpu).then_some(60 * MS)
+        match host.task(task).cpu() == cpu {
+            true => Some(60 * MS),
+            false => self.far,
+        }
     }
 }
 
-// Goal: where a policy is bound within last-level caches alone, a wait beside an idle CPU counts from when the task came into its cache, and counts then.
-// Method: two tasks of 200 ms on the first of two CPUs, a cache each; one is moved after two ticks of 42 ms, and the other CPU told after a third or never. The bound is
-// 60 ms. Catches: a wait elsewhere that is held against a CPU of the new cache, and one that is never counted.
+// Goal: a wait beside an idle CPU counts from when the task came into that CPU's cache, beside one of another cache from when it was queued.
+// Method: two tasks of 200 ms on the first of three CPUs, a cache each; one is moved to the second after two ticks of 42 ms, and that CPU told after a third or
+// never. The bound is 60 ms; and 70 for CPUs of other caches, of which the third idles all the time. Catches: a wait elsewhere that is held against a CPU of the new
+// cache, one that is never counted, and one that begins anew for all CPUs with a move.
 #[test]
 fn a_wait_beside_an_idle_cpu_begins_where_the_task_comes() {
-    let run = |tells| {
+    let run = |tells, far| {
         let hog = || TaskSpec::new("hog", script(vec![Act(Action::Compute(200 * MS))]));
         let workload = workload(World::new(), vec![hog(), hog()], Stop::AllExit);
         let policy = Box::new(Moves {
             queues: Default::default(),
             ticks: 0,
             tells,
+            far,
         });
-        let machine = machine("l3:2 core:1 pu:1", free_costs());
+        let machine = machine("l3:3 core:1 pu:1", free_costs());
         Simulation::new(machine, policy, workload, 1, Default::default())?.run()
     };
-    run(true).expect("told after a tick");
-    match run(false) {
-        Err(SimError::Violation { what, .. }) => assert!(what.contains("idles for"), "{what}"),
-        other => panic!("not caught: {:?}", other.map(|r| r.metrics)),
+    run(true, None).expect("told after a tick");
+    for (tells, far, beside) in [(false, None, Cpu(1)), (true, Some(70 * MS), Cpu(2))] {
+        match run(tells, far) {
+            Err(SimError::Violation { what, cpu, .. }) => {
+                assert!(what.contains("idles for"), "{what}");
+                assert_eq!(cpu, beside);
+            }
+            other => panic!("not caught: {:?}", other.map(|r| r.metrics)),
+        }
     }
 }
