@@ -80,7 +80,7 @@ static __noinline bool take_handed(struct usher __arena *u, s32 cpu, u32 cid, u3
 	if (!p)
 		return false;
 	wants.vtime = p->scx.dsq_vtime;
-	wants.weight = p->scx.weight;
+	wants.weight = weight_shared(p);
 	demand_of(u, p, &demand);
 	bpf_rcu_read_lock();
 	if (!usher_enough(u, cid, &demand))
@@ -165,7 +165,7 @@ static __noinline u64 first_here(u32 queue, s32 cpu)
  */
 static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, u32 self, u32 prev, u32 hints)
 {
-	struct usher_turn wants = { .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+	struct usher_turn wants = { .at_ns = scx_bpf_now(), .weight = weight_shared(p) };
 	struct usher_host_cpu __arena *me = &usher_host_cpus[self];
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct usher_pair *asks, *answers;

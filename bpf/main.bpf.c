@@ -39,7 +39,8 @@ const volatile bool usher_uncrowds = true; /* cores have several threads: the sa
 const volatile bool usher_follows = true; /* there are several LLCs: the same for tasks that go to those who wake them */
 const volatile bool usher_queued_wakeups = true; /* the kernel may leave it to a CPU to queue who is woken for it: the same for that */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
-const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu) }; /* to compare */
+const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu),
+				      sizeof(struct usher_group), sizeof(struct usher_group_time) }; /* to compare */
 
 /* Set by the loader after load and before attach: addresses in the arena. */
 struct usher __arena *usher_root;
@@ -154,6 +155,7 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 		kick(u, self, usher_rescue(u, self));
 }
 
+#include "group.bpf.h"
 #include "record.bpf.h"
 #include "builtin.bpf.h"
 #include "hint.bpf.h"
@@ -272,7 +274,7 @@ static __always_inline void preempt(struct usher __arena *u, struct task_struct 
 static __always_inline void cut_turn(struct usher __arena *u, struct task_struct *p, const struct usher_query *q,
 				     u64 due, u32 early, u64 enq_flags)
 {
-	struct usher_turn wants = { .vtime = due, .weight = p->scx.weight };
+	struct usher_turn wants = { .vtime = due, .weight = weight_shared(p) };
 	s32 cid;
 
 	if (usher_no_preempt || !(enq_flags & SCX_ENQ_WAKEUP) || p->policy == USHER_SCHED_BATCH)
@@ -445,7 +447,7 @@ static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 queue)
 /* Whether the first of a queue (0: nobody), that of several CPUs or of one, goes before a task that runs here and could go on. */
 static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yields, u64 first, u32 queue)
 {
-	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, queue, curr->scx.weight, yields);
+	return first && usher_vtime_due(u, curr->scx.dsq_vtime, first, queue, weight_shared(curr), yields);
 }
 
 /*
@@ -588,21 +590,27 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	me->ran_before_ns += ran_ns;
 	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, queue, now_ns))
 		usher_clock_advance(u, p->scx.dsq_vtime, queue, first_elsewhere(u, queue, u->cids[cid].cpu), now_ns);
-	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, p->scx.weight);
+	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, weight_shared(p));
 	scx_bpf_task_set_dsq_vtime(p, sleeps ? usher_vtime_sleep(u, vtime, queue) : vtime);
+	group_took(p, cid, ran_ns);
 	return ran_ns;
 }
 
-/* Keeps the longest wait of a task that begins to run, as the kernel's watchdog measures it. */
-static __always_inline void note_wait(struct usher_host_cpu __arena *me, struct task_struct *p)
+/* How long a task waited that begins to run on cid, as the kernel's watchdog measures it: the longest is kept, and its group's. */
+static __always_inline void note_wait(struct task_struct *p, u32 cid)
 {
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 tick = bpf_jiffies64();
-	u64 waited = tick - p->scx.runnable_at;
+	u64 waited = tick - p->scx.runnable_at, waited_ns;
 
-	if (waited <= me->waited_ticks || tick == usher_began_tick || waited > tick - usher_began_tick)
+	if (!waited || (!grouping() && waited <= me->waited_ticks) || waited > tick - usher_began_tick)
+		return;
+	waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
+	group_took(p, cid, waited_ns);
+	if (waited <= me->waited_ticks)
 		return;
 	me->waited_ticks = waited;
-	me->waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
+	me->waited_ns = waited_ns;
 }
 
 /* This one and the next are also called by another CPU, which changes something of a task that runs. */
@@ -611,7 +619,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	struct usher __arena *u = usher();
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid_of(u, cpu)];
-	struct usher_turn turn = { .vtime = due_of(u, p), .at_ns = scx_bpf_now(), .weight = p->scx.weight };
+	struct usher_turn turn = { .vtime = due_of(u, p), .at_ns = scx_bpf_now(), .weight = weight_shared(p) };
 
 	/* How early it joined is over, and its slice no longer says so. */
 	if (turn.vtime != p->scx.dsq_vtime) {
@@ -620,7 +628,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	}
 	if (!known_cpu(u, cpu))
 		return;
-	note_wait(me, p);
+	note_wait(p, cid_of(u, cpu));
 	move_forget(u, cid_of(u, cpu));
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;

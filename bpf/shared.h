@@ -75,4 +75,28 @@ enum usher_idle_mode {
 	USHER_IDLE_BUILTIN_NODE, /* the kernel, in a mask per node (Linux 6.15) */
 };
 
+/*
+ * Control groups, by the id that the kernel's cpu controller gives each: bpf/group.bpf.h. 0 is for tasks of none, of
+ * those of autogroup, and of groups whose id is too high.
+ */
+struct usher_group {
+	__u32 round;  /* the loader's, in which a task of it, or of one below, was last seen */
+	__u32 parent; /* the root's is itself */
+	__u32 shares; /* 1024 for cpu.weight 100 */
+	__u32 part;   /* written by the loader: what its tasks weigh, in 1024ths of what their nice values say */
+};
+
+struct usher_groups {
+	__u32 round;	  /* counted by the loader */
+	__u32 beyond;	  /* 1: there was a group whose id is too high */
+	__u32 unused[2];
+	struct usher_group of[];
+};
+
+/* What the tasks of a group ran and waited on a CPU, in the block of that CPU. Written by it, under its runqueue lock. */
+struct usher_group_time {
+	__u64 ns;
+	__u64 weighted; /* times what their nice values say, 100 for 0 */
+};
+
 #endif

@@ -198,7 +198,7 @@ USHER_FN u32 usher_pair_gives_way(struct usher USHER_MEM *u, u32 self, struct us
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
 	bool watched;
 
-	if (!weight || wants->weight < weight)
+	if (!weight || usher_weighs_less(wants->weight, weight))
 		return USHER_GIVES_NOT;
 	if (first) {
 		if (usher_turn_ahead(u, self, weight, ran_ns, first) > usher_vtime_slices(u, USHER_PAIR_AHEAD, weight))

@@ -324,6 +324,15 @@ USHER_FN bool usher_turn_lasted(struct usher USHER_MEM *u, u32 cid, u64 now_ns, 
 	return (s64)(now_ns - env_read(u, &u->cpus[cid].turn.at_ns)) >= (s64)(slices * u->slice_ns);
 }
 
+/*
+ * Whether a weight is less than another, by a tenth at least: a nice value makes a fifth of difference, and tasks of groups that have
+ * about as much as they are to have weigh a little more or less all the time.
+ */
+USHER_INLINE bool usher_weighs_less(u64 weight, u64 other)
+{
+	return weight * 10 <= other * 9;
+}
+
 /* By how much the turn on cid, of a task of this weight, which has lasted for so long, is ahead of who waits at v. */
 USHER_INLINE s64 usher_turn_ahead(struct usher USHER_MEM *u, u32 cid, u64 weight, u64 ran_ns, u64 v)
 {
@@ -338,7 +347,7 @@ USHER_FN bool usher_turn_ends(struct usher USHER_MEM *u, u32 cid, const struct u
 	struct usher_turn USHER_MEM *turn = &u->cpus[cid].turn;
 	u64 weight = env_read(u, &turn->weight), ran_ns = wants->at_ns - env_read(u, &turn->at_ns);
 
-	if (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||
+	if (!weight || usher_weighs_less(wants->weight, weight) || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||
 	    wants->at_ns - env_read(u, &u->cpus[cid].cut_ns) < u->slice_ns / USHER_CUT_PART)
 		return false;
 	if (ran_ns < u->slice_ns / USHER_CUT_EARLY_PART)

@@ -9,6 +9,7 @@ use libbpf_rs::libbpf_sys::bpf_map__initial_value;
 use libbpf_rs::{AsRawLibbpf, MapImpl};
 use usher_core::{build_into, bytes_needed, Foreign, Settings, Statistics, Tables};
 
+use crate::groups::{Shares, Sharing};
 use crate::record::{Rings, Shape};
 use crate::shared::{HostCpu, HINT_CALLS, HOST_EVENTS, LEVELS};
 
@@ -20,23 +21,43 @@ const PAGE: usize = 4096;
 pub struct Layout {
     tables: usize,
     cpus: usize,
+    /// Room for so many control groups, if they count.
+    groups: Option<u32>,
     /// Behind those, where decisions are recorded.
     rings: Option<Shape>,
 }
 
 impl Layout {
-    /// For a machine, and for recording its decisions if they are.
-    pub fn of(tables: &Tables, settings: &Settings, rings: Option<Shape>) -> Result<Self> {
+    /// For a machine, for so many control groups if they count, and for recording its decisions if they are.
+    pub fn of(
+        tables: &Tables,
+        settings: &Settings,
+        groups: Option<u32>,
+        rings: Option<Shape>,
+    ) -> Result<Self> {
         Ok(Self {
             tables: bytes_needed(tables, settings)?.next_multiple_of(64),
             cpus: tables.nr_cids(),
+            groups,
             rings,
         })
     }
 
+    fn groups_at(self) -> usize {
+        (self.tables + self.cpus * size_of::<HostCpu>()).next_multiple_of(64)
+    }
+
+    /// How many control groups there is room for; 0: they do not count.
+    pub fn groups(self) -> u32 {
+        self.groups.unwrap_or(0)
+    }
+
     /// Where the rings begin.
     fn rings_at(self) -> usize {
-        (self.tables + self.cpus * size_of::<HostCpu>()).next_multiple_of(64)
+        let groups = self
+            .groups
+            .map_or(0, |groups| Sharing::bytes(groups, self.cpus));
+        (self.groups_at() + groups).next_multiple_of(64)
     }
 
     /// How many pages the arena needs.
@@ -56,10 +77,11 @@ pub struct Arena {
     start: NonNull<u8>,
     layout: Layout,
     core: Foreign,
+    sharing: Option<Sharing>,
     rings: Option<Rings>,
 }
 
-// SAFETY: all fields but those of the core, which is Send, describe memory that is only read from here on.
+// SAFETY: all fields but those of the core, which is Send, describe memory that is only read from here on, or written a word at a time.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -86,6 +108,10 @@ impl Arena {
             start.as_ptr().write_bytes(0, bytes);
             build_into(tables, settings, start.as_ptr(), layout.tables)?
         };
+        let sharing = layout.groups.map(|groups| {
+            // SAFETY: within the arena, zeroed, and nobody uses it yet.
+            unsafe { Sharing::build(start.as_ptr().add(layout.groups_at()), groups, layout.cpus) }
+        });
         let rings = layout.rings.map(|shape| {
             // SAFETY: within the arena, zeroed, and nobody uses it yet.
             unsafe { Rings::build(start.as_ptr().add(layout.rings_at()), shape, &core) }
@@ -95,6 +121,7 @@ impl Arena {
             start,
             layout,
             core,
+            sharing,
             rings,
         })
     }
@@ -107,6 +134,11 @@ impl Arena {
     /// The address of the blocks per CPU, for the programs.
     pub fn host_cpus(&self) -> u64 {
         self.root() + self.layout.tables as u64
+    }
+
+    /// How CPU time is divided among control groups, if it is.
+    pub fn sharing(&mut self) -> Option<&mut Sharing> {
+        self.sharing.as_mut()
     }
 
     /// What CPUs record, if they do.
@@ -136,6 +168,10 @@ impl Arena {
             arena: self.number,
             // SAFETY: the arena is mapped as long as this exists.
             core: unsafe { self.core.statistics() },
+            shares: self
+                .sharing
+                .as_ref()
+                .map_or_else(Shares::default, |sharing| sharing.shares),
             ..Counters::default()
         };
         let cpus = self.host_cpus() as *const HostCpu;
@@ -175,11 +211,13 @@ pub struct Counters {
     pub hint_calls: [u64; HINT_CALLS.len()],
     /// The longest that a task waited for a CPU.
     pub waited_ns: u64,
+    /// How CPU time was last divided among control groups.
+    pub shares: Shares,
 }
 
 impl Counters {
     /// What was counted since an earlier reading, or, if the scheduler has been restarted, since then; the longest wait remains
-    /// that since the start.
+    /// that since the start, and the division among groups the last one.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut now = *self;
         if now.arena != earlier.arena {
@@ -211,5 +249,6 @@ impl Counters {
             *count += more;
         }
         self.waited_ns = self.waited_ns.max(other.waited_ns);
+        self.shares = other.shares;
     }
 }

@@ -83,6 +83,10 @@ pub struct Args {
     #[arg(long)]
     pub no_follow: bool,
 
+    /// Divide CPU time among tasks alone. Without, control groups get theirs by `cpu.weight`, reckoned twice a second.
+    #[arg(long)]
+    pub no_groups: bool,
+
     /// Do not count migrations, which costs a little at each one.
     #[arg(long)]
     pub no_migrations: bool,

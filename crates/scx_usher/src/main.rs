@@ -13,6 +13,7 @@
 //! | `scheduler` | one life: open, load, build, attach |
 //! | `arena`, `shared` | the memory shared with BPF |
 //! | `capacity` | what CPUs are worth, where the kernel says otherwise than sysfs |
+//! | `groups` | CPU time for control groups by their weights |
 //! | `hints`, `rules` | serving placement hints, and a file of rules for programs that do not ask |
 //! | `record` | decisions, written to a file |
 //! | `watch` | sleep until something happens |
@@ -25,6 +26,7 @@ mod args;
 mod capacity;
 mod environment;
 mod failure;
+mod groups;
 mod hints;
 mod logger;
 mod record;
@@ -48,7 +50,7 @@ use clap::Parser;
 use scx_stats::prelude::StatsServer;
 use scx_utils::build_id;
 
-use arena::Counters;
+use arena::{Arena, Counters};
 use args::{Args, Idle};
 use capacity::Capacities;
 use environment::Environment;
@@ -295,8 +297,10 @@ fn watch(
     let mut before = Counters::default();
     let mut next = args.stats.map(|interval| Instant::now() + interval);
     let mut fetch = recording.as_ref().map(|_| Instant::now() + record::PERIOD);
+    let mut reckon = (!args.no_groups).then(|| Instant::now() + groups::PERIOD);
     loop {
-        match signals.wait(Some(attached.news()), next.into_iter().chain(fetch).min())? {
+        let until = [next, fetch, reckon].into_iter().flatten().min();
+        match signals.wait(Some(attached.news()), until)? {
             Happening::Time => {}
             Happening::News if !attached.ended() => {
                 log::info!("CPUs came or went");
@@ -308,6 +312,13 @@ fn watch(
         if let Some(recording) = recording.as_deref_mut().filter(|_| fetch <= Some(now)) {
             with_rings(current, |rings, root| recording.fetch(rings, root))?;
             fetch = Some(now + record::PERIOD);
+        }
+        if reckon.is_some_and(|reckon| reckon <= now) {
+            let mut current = current.lock().expect("no reader panics");
+            if let Some(sharing) = current.as_mut().and_then(Arena::sharing) {
+                sharing.reckon();
+            }
+            reckon = Some(now + groups::PERIOD);
         }
         if next.is_some_and(|next| next <= now) {
             let counters = match current.lock().expect("no reader panics").as_ref() {

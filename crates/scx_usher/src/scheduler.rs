@@ -21,10 +21,11 @@ use crate::arena::{Arena, Layout};
 use crate::args::{Args, Idle};
 use crate::capacity::{Capacities, CapacityReport};
 use crate::failure::Failure;
+use crate::groups;
 use crate::hints::Hinting;
 use crate::record::Shape;
 use crate::report::{programs, Program, Startup};
-use crate::shared::HostCpu;
+use crate::shared::{GroupEntry, GroupTime, HostCpu};
 use crate::skel::{MainSkel, MainSkelBuilder, OpenMainSkel};
 
 /// The arena of the scheduler that is attached now, for whoever reads statistics.
@@ -175,14 +176,15 @@ impl<'obj> Attached<'obj> {
         let begun = Instant::now();
         let machine = Machine::read(args, capacities)?;
         let rings = crate::skel::records().then(|| Shape::of(machine.nr_numbers));
-        let layout = Layout::of(&machine.tables, &machine.settings, rings)?;
+        let groups = (!args.no_groups).then(groups::room);
+        let layout = Layout::of(&machine.tables, &machine.settings, groups, rings)?;
         let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
         storages.hand_on(&mut open)?;
         let mut skel = open.load().context("cannot load the BPF programs")?;
         storages.keep(&skel)?;
         let load_ms = begun.elapsed().as_millis() as u64;
 
-        let arena = Arena::build(
+        let mut arena = Arena::build(
             &skel.maps.usher_arena,
             layout,
             &machine.tables,
@@ -195,6 +197,11 @@ impl<'obj> Attached<'obj> {
             .context("the object has no .bss")?;
         bss.usher_root = arena.root() as _;
         bss.usher_host_cpus = arena.host_cpus() as _;
+        if let Some(sharing) = arena.sharing() {
+            let (groups, times) = sharing.addresses();
+            bss.usher_groups = groups as _;
+            bss.usher_group_times = times as _;
+        }
         if let Some(rings) = arena.rings() {
             bss.usher_copies = rings.copies() as _;
         }
@@ -359,6 +366,7 @@ fn open<'obj>(
     rodata.usher_queued_wakeups = (queued_wakeups != 0) as _;
     rodata.usher_follows = (machine.llcs() && !args.no_follow) as _;
     rodata.usher_nr_possible = machine.nr_possible;
+    rodata.usher_nr_groups = layout.groups();
     rodata.usher_no_preempt = args.no_preempt as _;
     scx_utils::uei_set_size!(skel, usher_ops, uei);
     Ok((skel, name))
@@ -393,9 +401,15 @@ fn check_sizes(skel: &OpenMainSkel<'_>) -> Result<()> {
         .rodata_data
         .as_ref()
         .context("the object has no .rodata")?;
-    let (here, there) = (size_of::<HostCpu>() as u64, rodata.usher_sizes[1]);
-    if here != there {
-        bail!("struct usher_host_cpu has {there} bytes in BPF and {here} here: rebuild scx_usher");
+    let here = [
+        ("struct usher_host_cpu", size_of::<HostCpu>()),
+        ("struct usher_group", size_of::<GroupEntry>()),
+        ("struct usher_group_time", size_of::<GroupTime>()),
+    ];
+    for ((name, here), &there) in here.into_iter().zip(&rodata.usher_sizes[1..]) {
+        if here as u64 != there {
+            bail!("{name} has {there} bytes in BPF and {here} here: rebuild scx_usher");
+        }
     }
     Ok(())
 }

@@ -53,3 +53,37 @@ pub struct HostCpu {
     unused: [u32; 3],
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }
+
+/// `struct usher_groups`, without its entries.
+#[repr(C)]
+pub struct GroupsHead {
+    /// Counted by the loader.
+    pub round: u32,
+    /// Not 0: there was a group with too high an id.
+    pub beyond: u32,
+    unused: [u32; 2],
+}
+
+/// `struct usher_group`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupEntry {
+    /// The loader's, in which a task of it, or of one below, was last seen.
+    pub round: u32,
+    /// The root's is itself.
+    pub parent: u32,
+    /// 1024 for `cpu.weight` 100.
+    pub shares: u32,
+    /// What its tasks weigh, in 1024ths of what their nice values say.
+    pub part: u32,
+}
+
+/// `struct usher_group_time`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupTime {
+    /// What its tasks ran and waited.
+    pub ns: u64,
+    /// Times what their nice values say, 100 for 0.
+    pub weighted: u64,
+}

@@ -116,6 +116,12 @@ pub struct Metrics {
     /// Tasks taken by fit.
     #[stat(desc = "tasks that a weak CPU took before the first of a queue, being enough for them")]
     pub fit_taken: u64,
+    /// Control groups.
+    #[stat(desc = "control groups of which tasks ran of late, if they count")]
+    pub groups: u64,
+    /// Of those, who wait for their share.
+    #[stat(desc = "of those, groups that ask for more CPU time than their weight is worth")]
+    pub groups_short: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
     pub longest_wait_ms: u64,
@@ -170,6 +176,8 @@ impl From<&Counters> for Metrics {
             misfit_called: core[Event::MisfitCalled],
             running_moved: host("moved"),
             fit_taken: host("fit-taken"),
+            groups: counters.shares.groups as u64,
+            groups_short: counters.shares.short as u64,
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
@@ -240,6 +248,13 @@ impl Metrics {
             self.hints_by_rule,
             self.longest_wait_ms
         )?;
+        if self.groups_short > 0 {
+            writeln!(
+                out,
+                "  control groups {}  short of CPU time {}",
+                self.groups, self.groups_short
+            )?;
+        }
         if self.misfit_waits + self.running_moved + self.fit_taken > 0 {
             writeln!(
                 out,

@@ -235,7 +235,8 @@ fn now_and_then_it_is_watched() {
 #[test]
 fn nobody_gives_way_to_a_lighter_one() {
     let gives = |weight| Asker::settled().gives_way(10 * US, weight, 0, None);
-    assert_eq!(gives(99), Gives::Not);
+    assert_eq!(gives(90), Gives::Not);
+    assert_eq!(gives(91), Gives::Now, "less than a tenth lighter");
     assert_eq!(gives(1000), Gives::Now);
     // Nobody has begun to run on a CPU that has just come.
     let mut asker = Asker::new();

@@ -1308,7 +1308,7 @@ pub const RULES: &[Mutant] = &[
         name: "pair-lighter",
         breaks: "nobody gives way to less weight",
         file: "pair.c",
-        was: "\tif (!weight || wants->weight < weight)\n",
+        was: "\tif (!weight || usher_weighs_less(wants->weight, weight))\n",
         is: "\tif (!weight)\n",
     },
     Mutant {
@@ -1648,18 +1648,25 @@ pub const RULES: &[Mutant] = &[
         is: "\tif (!yields)\n",
     },
     Mutant {
+        name: "weighs-alike",
+        breaks: "a weight that is less by less than a tenth is none",
+        file: "queue.c",
+        was: "\treturn weight * 10 <= other * 9;\n",
+        is: "\treturn weight < other;\n",
+    },
+    Mutant {
         name: "turn-cut-heavier",
         breaks: "no turn ends for less weight",
         file: "queue.c",
-        was: "\tif (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||\n",
+        was: "\tif (!weight || usher_weighs_less(wants->weight, weight) || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||\n",
         is: "\tif (!weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||\n",
     },
     Mutant {
         name: "turn-cut-begun",
         breaks: "no turn ends that has only begun",
         file: "queue.c",
-        was: "\tif (!weight || wants->weight < weight || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||\n",
-        is: "\tif (!weight || wants->weight < weight ||\n",
+        was: "\tif (!weight || usher_weighs_less(wants->weight, weight) || (s64)ran_ns < (s64)(u->slice_ns / USHER_CUT_PART) ||\n",
+        is: "\tif (!weight || usher_weighs_less(wants->weight, weight) ||\n",
     },
     Mutant {
         name: "turn-cut-twice",

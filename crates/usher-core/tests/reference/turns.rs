@@ -131,7 +131,7 @@ impl Plain<'_> {
     fn ends(&self, cid: u32, (v, weight, early): (i64, i64, i64), now: i64) -> bool {
         let turn = self.cpus[cid as usize];
         let ran = now - turn.began;
-        if turn.weight == 0 || weight < turn.weight {
+        if turn.weight == 0 || weight * 10 <= turn.weight * 9 {
             return false;
         }
         if ran < SLICE / 32 || now - turn.cut < SLICE / 32 {
@@ -210,7 +210,7 @@ fn step_once(
     let queue = plain.queue(cid);
     let (index, other) = (random.below(8) as usize, random.below(8) as usize);
     let (v, id) = (tasks[index], Queue(queue as u32));
-    let weight = random.pick(&[100, 100, 100, 1, 15, 300, 8876]);
+    let weight = random.pick(&[100, 100, 100, 90, 91, 1, 15, 300, 8876]);
     let first = Plain::before(
         plain.at(tasks[other], queue),
         i64::from(random.pick(&[0, 0, 8, 24])),

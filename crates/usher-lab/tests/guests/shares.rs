@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A guest's tasks of very different weight: what each gets, and that the least of them does not wait until the kernel ejects usher.
+//! A guest's tasks of very different weight, by themselves and by their control groups: what each gets, and that the least of them does not wait
+//! until the kernel ejects usher.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +8,14 @@ use super::common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::Scheduler;
 
-/// Runs `TASKS` (name, nice value, CPUs) for some seconds, then says how many ticks of CPU time each has had, by name.
+/// Runs `TASKS` (name, nice value, CPUs; or as many as are in a crowd of a name in a control group, of a weight) for some seconds, then says how many
+/// ticks of CPU time each has had.
 const SCRIPT: &str = "
 pids=
+groups=/sys/fs/cgroup
+echo +cpu > $groups/cgroup.subtree_control
+group() { mkdir $groups/$1; echo $2 > $groups/$1/cpu.weight; }
+crowd() { for i in $3; do begin $1 0 0,1; echo $! > $groups/$2/cgroup.procs; done; }
 begin() { taskset -c $3 sh -c 'while :; do :; done' & renice -n $2 -p $!; pids=\"$pids $1:$!\"; }
 TASKS
 sleep SECONDS
@@ -19,10 +25,20 @@ for task in $pids; do
 done
 kill $(echo $pids | sed 's/[a-z]*://g')";
 
-/// The shares of CPU time that tasks had under usher, in thousandths. Panics if usher does not stay.
+/// The shares of CPU time that tasks of each name had under usher, in thousandths. Panics if usher does not stay.
 fn shares(kernel: &str, shape: &str, tasks: &str, seconds: u32) -> BTreeMap<String, u64> {
-    let scheduler: Scheduler = built("scx_usher")
-        .to_string_lossy()
+    shares_with("", kernel, shape, tasks, seconds)
+}
+
+/// The same with more options for usher, each with a colon before it.
+fn shares_with(
+    options: &str,
+    kernel: &str,
+    shape: &str,
+    tasks: &str,
+    seconds: u32,
+) -> BTreeMap<String, u64> {
+    let scheduler: Scheduler = format!("{}{options}", built("scx_usher").display())
         .parse()
         .expect("a program");
     let script = SCRIPT
@@ -45,11 +61,13 @@ fn shares(kernel: &str, shape: &str, tasks: &str, seconds: u32) -> BTreeMap<Stri
     if let Some(ejected) = &step.report.ejected {
         panic!("ejected: {ejected}: {said}\n{}", step.report.scheduler_log);
     }
-    let had: BTreeMap<String, u64> = said
+    let mut had = BTreeMap::<String, u64>::new();
+    for (name, ticks) in said
         .lines()
         .filter_map(|line| line.strip_prefix("had ")?.split_once(' '))
-        .map(|(name, ticks)| (name.into(), ticks.parse().expect("a number")))
-        .collect();
+    {
+        *had.entry(name.into()).or_default() += ticks.parse::<u64>().expect("a number");
+    }
     let all: u64 = had.values().sum();
     assert!(all > 0, "{said}\n{}", step.report.scheduler_log);
     had.into_iter()
@@ -76,4 +94,27 @@ fn who_weighs_least_runs_before_the_kernel_ejects() {
     let tasks = "begin heavy -20 0,1\nbegin heavier -20 0,1\nbegin least 19 0,1";
     let shares = shares("6.18", "1n1l2c1t", tasks, 24);
     assert!(shares["least"] < 30, "{shares:?}");
+}
+
+/// On two CPUs: one task and three in groups of a group, and two in a group of twice the weight of that.
+const GROUPS: &str = "
+group under 100; echo +cpu > $groups/under/cgroup.subtree_control
+group under/x 100; group under/y 100; group beside 200
+crowd many under/x '1 2 3'; crowd one under/y 1; crowd two beside '1 2'";
+
+// Goal: control groups get CPU time by their weights on every level, however many tasks each has, and tasks by themselves if that is asked for. Method:
+// six that never sleep, in three groups; by tasks the shares were a half, a sixth and a third. Catches: a weight that nobody reads, groups
+// that are not found, times that are not summed.
+#[test]
+fn groups_get_their_shares() {
+    for kernel in ["6.18", "7.0"] {
+        let shares = shares(kernel, "1n1l2c1t", GROUPS, 10);
+        for (name, share) in [("many", 167), ("one", 167), ("two", 667)] {
+            assert!(shares[name].abs_diff(share) < 50, "{kernel}: {shares:?}");
+        }
+    }
+    let shares = shares_with(":--no-groups", "6.18", "1n1l2c1t", GROUPS, 6);
+    for (name, share) in [("many", 500), ("one", 167), ("two", 333)] {
+        assert!(shares[name].abs_diff(share) < 50, "by tasks: {shares:?}");
+    }
 }

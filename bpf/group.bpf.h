@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Control groups (cpu.weight): what a task weighs beside those of other groups. A group of a thousand tasks is to get no more than one of
+ * ten. To count who is runnable in each would be a line that all CPUs write, so nobody counts: each CPU adds up how long tasks of each
+ * group ran or waited, the loader sums that twice a second, divides the CPUs among groups by their weights, and says by how much the
+ * tasks of each are to weigh more or less. crates/scx_usher/src/groups.rs.
+ *
+ * Read are the kernel's own groups, as they are when their tasks run: no callback tells of a group.
+ */
+#ifndef USHER_GROUP_BPF_H
+#define USHER_GROUP_BPF_H
+
+/* How many levels of groups are looked at, from the task's own upwards. */
+#define USHER_GROUP_LEVELS 16
+
+/* Set by the loader before load: ids of groups are below it. 0: groups do not count. */
+const volatile u32 usher_nr_groups;
+
+/* Set by the loader after load and before attach: addresses in the arena. */
+struct usher_groups __arena *usher_groups;
+struct usher_group_time __arena *usher_group_times; /* by cid, and there by group */
+
+static __always_inline bool grouping(void)
+{
+	return usher_nr_groups && bpf_core_field_exists(((struct task_struct *)0)->sched_task_group->shares);
+}
+
+static __always_inline u32 group_id(struct task_group *group)
+{
+	u32 id = group->css.id;
+
+	return id < usher_nr_groups ? id : 0;
+}
+
+/* What a task weighs: its nice value, and its group. */
+static __always_inline u32 weight_shared(struct task_struct *p)
+{
+	u64 weight = p->scx.weight;
+
+	if (!grouping())
+		return weight;
+	weight = weight * usher_groups->of[group_id(p->sched_task_group)].part >> 10;
+	return weight ? weight : 1;
+}
+
+/* The first task of its group in this round: what the kernel says of the group and those above. Whoever else does so writes the same. */
+static __noinline void group_see(struct task_struct *p)
+{
+	struct task_group *group = p->sched_task_group, *parent;
+	u32 round = usher_groups->round, level, id;
+	struct usher_group __arena *entry;
+
+	for (level = 0; level < USHER_GROUP_LEVELS && group && can_loop; level++) {
+		id = group_id(group);
+		if (group->css.id >= usher_nr_groups)
+			usher_groups->beyond = 1;
+		entry = &usher_groups->of[id];
+		if (entry->round == round)
+			return;
+		parent = group->parent;
+		entry->parent = parent ? group_id(parent) : id;
+		entry->shares = group->shares >> 10;
+		entry->round = round;
+		group = parent;
+	}
+}
+
+/* A task of cid ran or waited so long. */
+static __always_inline void group_took(struct task_struct *p, u32 cid, u64 ns)
+{
+	struct usher_group_time __arena *time;
+	u32 id;
+
+	if (!grouping())
+		return;
+	id = group_id(p->sched_task_group);
+	time = &usher_group_times[cid * usher_nr_groups + id];
+	time->ns += ns;
+	time->weighted += ns * p->scx.weight;
+	if (usher_groups->of[id].round != usher_groups->round)
+		group_see(p);
+}
+
+#endif
