@@ -43,6 +43,21 @@ static __always_inline u32 weight_shared(struct task_struct *p)
 	return weight ? weight : 1;
 }
 
+/* cpu.max of a group, in 1024ths of a CPU; 0: none. */
+static __always_inline u32 group_limit(struct task_group *group)
+{
+	u64 quota, period;
+
+	if (!bpf_core_field_exists(group->cfs_bandwidth.quota))
+		return 0;
+	quota = group->cfs_bandwidth.quota;
+	period = group->cfs_bandwidth.period;
+	if (quota == ~0ULL || !period)
+		return 0;
+	quota = (quota << 10) / period;
+	return quota ? quota : 1;
+}
+
 /* The first task of its group in this round: what the kernel says of the group and those above. Whoever else does so writes the same. */
 static __noinline void group_see(struct task_struct *p)
 {
@@ -60,6 +75,7 @@ static __noinline void group_see(struct task_struct *p)
 		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
 		entry->shares = group->shares >> 10;
+		entry->limit = group_limit(group);
 		entry->round = round;
 		group = parent;
 	}

@@ -84,12 +84,14 @@ struct usher_group {
 	__u32 parent; /* the root's is itself */
 	__u32 shares; /* 1024 for cpu.weight 100 */
 	__u32 part;   /* written by the loader: what its tasks weigh, in 1024ths of what their nice values say */
+	__u32 limit;  /* cpu.max, in 1024ths of a CPU; 0: none */
+	__u32 unused[3];
 };
 
 struct usher_groups {
 	__u32 round;	  /* counted by the loader */
 	__u32 beyond;	  /* 1: there was a group whose id is too high */
-	__u32 unused[2];
+	__u32 unused[6];
 	struct usher_group of[];
 };
 

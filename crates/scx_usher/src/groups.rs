@@ -3,7 +3,7 @@
 //!
 //! The BPF programs add up, per CPU, how long the tasks of each group ran or waited ([`crate::shared::GroupTime`]). Every
 //! [`PERIOD`] these are summed: a group's demand, in CPUs that it would keep busy if it had them. The machine's CPUs are
-//! divided from the root downwards, by weight, and what a group does not ask for goes to the others of its parent. A task's weight is then
+//! divided from the root downwards, by weight, and what a group does not ask for, or may not have (`cpu.max`), goes to the others of its parent. A task's weight is then
 //! multiplied by what its group may have over what it asks for, times a factor for all groups that leaves the sum of all weights
 //! as it is. So where nobody wants more than there is nothing changes, nor where one group alone does.
 
@@ -34,6 +34,9 @@ const MOST: f64 = 64.0;
 const NORMAL: f64 = 100.0;
 /// Shares of the kernel's for that.
 const NORMAL_SHARES: f64 = 1024.0;
+
+/// In what limits are counted, of a CPU.
+const LIMITS: f64 = 1024.0;
 
 /// The kernel's id of a group.
 type Id = u32;
@@ -110,11 +113,9 @@ impl Table {
         assert!((id as usize) < self.groups);
         let mut sum = GroupTime::default();
         for cpu in 0..self.cpus {
-            let time = unsafe {
-                self.times
-                    .add(cpu * self.groups + id as usize)
-                    .read_volatile()
-            };
+            let at = cpu * self.groups + id as usize;
+            // SAFETY: within the tables, which are there as `Sharing::build()` was promised.
+            let time = unsafe { self.times.add(at).read_volatile() };
             sum.ns = sum.ns.wrapping_add(time.ns);
             sum.weighted = sum.weighted.wrapping_add(time.weighted);
         }
@@ -132,6 +133,8 @@ pub struct Sharing {
     groups: BTreeMap<Id, Group>,
     /// What came of the last round.
     pub shares: Shares,
+    /// Whether it was said that there are too many.
+    told: bool,
 }
 
 impl Sharing {
@@ -168,6 +171,7 @@ impl Sharing {
             seen: BTreeMap::new(),
             groups: BTreeMap::new(),
             shares: Shares::default(),
+            told: false,
         }
     }
 
@@ -200,7 +204,8 @@ impl Sharing {
         for (&id, &part) in &parts {
             self.table.set_part(id, part);
         }
-        if self.table.beyond() && round == 1 {
+        if self.table.beyond() && !self.told {
+            self.told = true;
             let most = self.table.groups;
             log::warn!("more than {most} control groups: tasks of those beyond count as tasks of none; start scx_usher again");
         }
@@ -217,6 +222,10 @@ impl Sharing {
         let mut group = Group {
             parent: entry.parent,
             weight: f64::from(entry.shares.max(1)) * NORMAL / NORMAL_SHARES,
+            limit: match entry.limit {
+                0 => f64::INFINITY,
+                limit => f64::from(limit) / LIMITS,
+            },
             tasks: since(time.ns, before.ns),
             weights: since(time.weighted, before.weighted),
             unseen,
@@ -236,6 +245,8 @@ struct Group {
     parent: Id,
     /// `cpu.weight`, 100 by default.
     weight: f64,
+    /// `cpu.max`, in CPUs.
+    limit: f64,
     /// How many of its own tasks are runnable in the mean.
     tasks: f64,
     /// The sum of their weights; a nice value of 0 counts 100.
@@ -276,10 +287,11 @@ fn parts(groups: &BTreeMap<Id, Group>, cpus: f64) -> (BTreeMap<Id, u32>, Shares)
 #[derive(Debug, Default)]
 struct Node {
     weight: f64,
+    limit: f64,
     tasks: f64,
     weights: f64,
     below: Vec<Id>,
-    /// All tasks in it and below.
+    /// All tasks in it and below, and no more than it may have.
     demand: f64,
 }
 
@@ -302,7 +314,7 @@ impl Tree {
         };
         for (&id, group) in groups {
             let node = tree.nodes.entry(tree.node_of(id)).or_default();
-            node.weight = group.weight;
+            (node.weight, node.limit) = (group.weight, group.limit);
             node.tasks += group.tasks;
             node.weights += group.weights;
         }
@@ -345,6 +357,9 @@ impl Tree {
         let demand = below.into_iter().map(|id| self.sum(id)).sum::<f64>();
         let node = self.nodes.get_mut(&id).expect("a node");
         node.demand = demand + node.tasks;
+        if id != Self::ROOT {
+            node.demand = node.demand.min(node.limit);
+        }
         node.demand
     }
 
@@ -396,6 +411,7 @@ mod tests {
         Group {
             parent,
             weight,
+            limit: f64::INFINITY,
             tasks,
             weights: tasks * NORMAL,
             unseen: 0,
@@ -409,7 +425,8 @@ mod tests {
     /// What each of some groups gets, in thousandths, if their tasks get what they weigh.
     fn split(groups: &[(Id, Group)], cpus: f64) -> Vec<i64> {
         let (parts, _) = parts_of(groups, cpus);
-        let weigh = |(id, group): &(Id, Group)| group.weights * f64::from(parts[id]);
+        let part = |id: &Id| parts.get(id).copied().unwrap_or(0);
+        let weigh = |(id, group): &(Id, Group)| group.weights * f64::from(part(id));
         let all: f64 = groups.iter().map(weigh).sum();
         let share = |group| (weigh(group) / all * 1000.0).round() as i64;
         groups.iter().map(share).collect()
@@ -506,6 +523,21 @@ mod tests {
                 short: 2
             }
         );
+    }
+
+    // Goal: a group gets no more than its limit, while others ask for more, and who is below it no more than that together. Method: limits of one
+    // and of two CPUs, the second of a group of two.
+    #[test]
+    fn a_limit_is_what_a_group_asks_for_at_most() {
+        let limited = |limit, group| Group { limit, ..group };
+        let groups = [
+            (2, limited(1.0, group(ROOT, 10_000.0, 30.0))),
+            (3, limited(2.0, group(ROOT, 100.0, 0.0))),
+            (4, group(3, 300.0, 9.0)),
+            (5, group(3, 100.0, 9.0)),
+            (6, group(ROOT, 100.0, 20.0)),
+        ];
+        assert_eq!(split(&groups, 8.0), [125, 0, 188, 63, 625]);
     }
 
     // Goal: tasks of the root, and those of no group, stand beside groups with their own weights. Method: as many of each as the group weighs.

@@ -61,7 +61,7 @@ pub struct GroupsHead {
     pub round: u32,
     /// Not 0: there was a group with too high an id.
     pub beyond: u32,
-    unused: [u32; 2],
+    unused: [u32; 6],
 }
 
 /// `struct usher_group`.
@@ -76,6 +76,9 @@ pub struct GroupEntry {
     pub shares: u32,
     /// What its tasks weigh, in 1024ths of what their nice values say.
     pub part: u32,
+    /// `cpu.max`, in 1024ths of a CPU; 0: none.
+    pub limit: u32,
+    unused: [u32; 3],
 }
 
 /// `struct usher_group_time`.

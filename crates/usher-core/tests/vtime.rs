@@ -472,7 +472,8 @@ fn who_slept_ends_a_turn_that_has_lasted() {
 
 #[test]
 fn no_turn_ends_for_less_weight() {
-    assert!(!cuts(99, MOST, 100, 4 * SLICE));
+    assert!(!cuts(90, MOST, 100, 4 * SLICE));
+    assert!(cuts(91, MOST, 100, 4 * SLICE), "less than a tenth lighter");
     assert!(cuts(1000, MOST, 100, SLICE / 32));
     // The time of a heavier one counts for less, and its lead is as long in time.
     assert!(cuts(1000, MOST, 1000, SLICE / 32));

@@ -102,19 +102,21 @@ group under 100; echo +cpu > $groups/under/cgroup.subtree_control
 group under/x 100; group under/y 100; group beside 200
 crowd many under/x '1 2 3'; crowd one under/y 1; crowd two beside '1 2'";
 
-// Goal: control groups get CPU time by their weights on every level, however many tasks each has, and tasks by themselves if that is asked for. Method:
-// six that never sleep, in three groups; by tasks the shares were a half, a sixth and a third. Catches: a weight that nobody reads, groups
+// Goal: control groups get CPU time by their weights on every level, however many tasks each has; no more than their limits, while others ask for more;
+// and by tasks if that is asked for. Method: six tasks that never sleep, in three groups. Catches: a weight or a limit that nobody reads, groups
 // that are not found, times that are not summed.
 #[test]
 fn groups_get_their_shares() {
-    for kernel in ["6.18", "7.0"] {
-        let shares = shares(kernel, "1n1l2c1t", GROUPS, 10);
-        for (name, share) in [("many", 167), ("one", 167), ("two", 667)] {
-            assert!(shares[name].abs_diff(share) < 50, "{kernel}: {shares:?}");
+    let limited = format!("{GROUPS}; echo '50000 50000' > $groups/beside/cpu.max");
+    for (kernel, options, groups, seconds, due) in [
+        ("6.18", "", GROUPS, 10, [167, 167, 667]),
+        ("7.0", "", &*limited, 10, [250, 250, 500]),
+        ("6.18", ":--no-groups", GROUPS, 6, [500, 167, 333]),
+    ] {
+        let shares = shares_with(options, kernel, "1n1l2c1t", groups, seconds);
+        for (name, due) in ["many", "one", "two"].into_iter().zip(due) {
+            let is = shares[name];
+            assert!(is.abs_diff(due) < 50, "{kernel}{options}: {shares:?}");
         }
-    }
-    let shares = shares_with(":--no-groups", "6.18", "1n1l2c1t", GROUPS, 6);
-    for (name, share) in [("many", 500), ("one", 167), ("two", 333)] {
-        assert!(shares[name].abs_diff(share) < 50, "by tasks: {shares:?}");
     }
 }
