@@ -20,9 +20,11 @@ const volatile u32 usher_nr_groups;
 struct usher_groups __arena *usher_groups;
 struct usher_group_time __arena *usher_group_times; /* by cid, and there by group */
 
-static __always_inline bool grouping(void)
+#define USHER_GROUP_WHOLE 1024
+
+static __always_inline bool grouping(struct task_struct *p)
 {
-	return usher_nr_groups && bpf_core_field_exists(((struct task_struct *)0)->sched_task_group->shares);
+	return usher_nr_groups && bpf_core_field_exists(p->sched_task_group->shares);
 }
 
 static __always_inline u32 group_id(struct task_group *group)
@@ -32,15 +34,28 @@ static __always_inline u32 group_id(struct task_group *group)
 	return id < usher_nr_groups ? id : 0;
 }
 
-/* What a task weighs: its nice value, and its group. */
+/* What its group makes of a task's weight, in 1024ths. */
+static __always_inline u32 group_part(struct task_struct *p)
+{
+	u32 part = USHER_GROUP_WHOLE;
+
+	if (grouping(p))
+		part = usher_groups->of[group_id(p->sched_task_group)].part;
+	return part ? part : 1;
+}
+
+/* What a task weighs beside others: by its nice value, and by its group. */
 static __always_inline u32 weight_shared(struct task_struct *p)
 {
-	u64 weight = p->scx.weight;
+	u64 weight = (u64)p->scx.weight * group_part(p) / USHER_GROUP_WHOLE;
 
-	if (!grouping())
-		return weight;
-	weight = weight * usher_groups->of[group_id(p->sched_task_group)].part >> 10;
 	return weight ? weight : 1;
+}
+
+/* What so much time counts for a task of its weight: by its group. Not by way of weight_shared(), where little is left of light ones. */
+static __always_inline u64 time_shared(struct task_struct *p, u64 ns)
+{
+	return grouping(p) ? ns * USHER_GROUP_WHOLE / group_part(p) : ns;
 }
 
 /* cpu.max of a group, in 1024ths of a CPU; 0: none. */
@@ -62,16 +77,19 @@ static __always_inline u32 group_limit(struct task_group *group)
 static __noinline void group_see(struct task_struct *p)
 {
 	struct task_group *group = p->sched_task_group, *parent;
-	u32 round = usher_groups->round, level, id;
+	u32 round = usher_groups->round, level, id, serial;
 	struct usher_group __arena *entry;
 
 	for (level = 0; level < USHER_GROUP_LEVELS && group && can_loop; level++) {
 		id = group_id(group);
-		if (group->css.id >= usher_nr_groups)
-			usher_groups->beyond = 1;
 		entry = &usher_groups->of[id];
 		if (entry->round == round)
 			return;
+		serial = group->css.serial_nr;
+		if (id && entry->serial != serial) {
+			entry->part = USHER_GROUP_WHOLE;
+			entry->serial = serial;
+		}
 		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
 		entry->shares = group->shares >> 10;
@@ -87,9 +105,11 @@ static __always_inline void group_took(struct task_struct *p, u32 cid, u64 ns)
 	struct usher_group_time __arena *time;
 	u32 id;
 
-	if (!grouping())
+	if (!grouping(p))
 		return;
 	id = group_id(p->sched_task_group);
+	if (p->sched_task_group->css.id >= usher_nr_groups && !usher_groups->beyond)
+		usher_groups->beyond = 1;
 	time = &usher_group_times[cid * usher_nr_groups + id];
 	time->ns += ns;
 	time->weighted += ns * p->scx.weight;

@@ -590,7 +590,7 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	me->ran_before_ns += ran_ns;
 	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, queue, now_ns))
 		usher_clock_advance(u, p->scx.dsq_vtime, queue, first_elsewhere(u, queue, u->cids[cid].cpu), now_ns);
-	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, ran_ns, weight_shared(p));
+	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, time_shared(p, ran_ns), p->scx.weight);
 	scx_bpf_task_set_dsq_vtime(p, sleeps ? usher_vtime_sleep(u, vtime, queue) : vtime);
 	group_took(p, cid, ran_ns);
 	return ran_ns;
@@ -603,7 +603,7 @@ static __always_inline void note_wait(struct task_struct *p, u32 cid)
 	u64 tick = bpf_jiffies64();
 	u64 waited = tick - p->scx.runnable_at, waited_ns;
 
-	if (!waited || (!grouping() && waited <= me->waited_ticks) || waited > tick - usher_began_tick)
+	if (!waited || (!grouping(p) && waited <= me->waited_ticks) || waited > tick - usher_began_tick)
 		return;
 	waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
 	group_took(p, cid, waited_ns);

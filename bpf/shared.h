@@ -83,9 +83,10 @@ struct usher_group {
 	__u32 round;  /* the loader's, in which a task of it, or of one below, was last seen */
 	__u32 parent; /* the root's is itself */
 	__u32 shares; /* 1024 for cpu.weight 100 */
-	__u32 part;   /* written by the loader: what its tasks weigh, in 1024ths of what their nice values say */
+	__u32 part;   /* by the loader; 1024 in a new group: what its tasks weigh, in 1024ths of what their nice values say */
 	__u32 limit;  /* cpu.max, in 1024ths of a CPU; 0: none */
-	__u32 unused[3];
+	__u32 serial; /* tells it from others that had its id */
+	__u32 unused[2];
 };
 
 struct usher_groups {

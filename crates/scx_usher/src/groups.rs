@@ -3,9 +3,10 @@
 //!
 //! The BPF programs add up, per CPU, how long the tasks of each group ran or waited ([`crate::shared::GroupTime`]). Every
 //! [`PERIOD`] these are summed: a group's demand, in CPUs that it would keep busy if it had them. The machine's CPUs are
-//! divided from the root downwards, by weight, and what a group does not ask for, or may not have (`cpu.max`), goes to the others of its parent. A task's weight is then
-//! multiplied by what its group may have over what it asks for, times a factor for all groups that leaves the sum of all weights
-//! as it is. So where nobody wants more than there is nothing changes, nor where one group alone does.
+//! divided from the root downwards, by weight; what a group does not ask for, or may not have (`cpu.max`), goes to the others of its parent.
+//! What it may have, over its tasks, is what each of these is to weigh, and at most a CPU each. All of it is then multiplied so that the
+//! tasks of groups that ask for more than they may have weigh together what their nice values say, as how long turns are hangs on weights, too. If there is no
+//! such group nothing changes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +27,9 @@ const SHORT: f64 = 0.99;
 /// After so many rounds without one of its tasks a group is forgotten. Until then what it asked for halves each time, since they may wait.
 const FORGOTTEN: u32 = 16;
 
+/// A group of which less than so many tasks are runnable in the mean is not reckoned with.
+const IDLE: f64 = 0.001;
+
 /// No group's tasks weigh more or less than by this factor.
 const LEAST: f64 = 1.0 / 64.0;
 const MOST: f64 = 64.0;
@@ -44,10 +48,16 @@ type Id = u32;
 /// Tasks of no group, of one of autogroup's, or of one with too high an id: they count as the root's own.
 const OTHERS: Id = 0;
 
-/// How many groups there is room for: what a machine has now, twice, and some.
-pub fn room() -> u32 {
+/// How many groups there is room for on so many CPUs: what a machine has now, twice, and some.
+pub fn room(cpus: usize) -> u32 {
     let there = directories(Path::new("/sys/fs/cgroup"), 16);
-    (1024 + 2 * there).next_power_of_two().min(16_384)
+    (1024 + 2 * there).next_power_of_two().min(most(cpus))
+}
+
+/// How many there may be at most: no more than 64 MiB of times.
+fn most(cpus: usize) -> u32 {
+    let most = (64 << 20) / (size_of::<GroupTime>() * cpus.max(1));
+    (most.clamp(256, 16_384) as u32).next_power_of_two()
 }
 
 /// How many directories there are, so many levels down.
@@ -108,25 +118,28 @@ impl Table {
         unsafe { addr_of_mut!((*self.entries.add(id as usize)).part).write_volatile(part) }
     }
 
-    /// What its tasks ran and waited on all CPUs.
-    fn time(&self, id: Id) -> GroupTime {
-        assert!((id as usize) < self.groups);
-        let mut sum = GroupTime::default();
+    /// What the tasks of some groups ran and waited on all CPUs. CPU by CPU, as some groups share a line there, which that CPU then has to fetch again.
+    fn times(&self, ids: &[Id]) -> Vec<GroupTime> {
+        let mut sums = vec![GroupTime::default(); ids.len()];
         for cpu in 0..self.cpus {
-            let at = cpu * self.groups + id as usize;
-            // SAFETY: within the tables, which are there as `Sharing::build()` was promised.
-            let time = unsafe { self.times.add(at).read_volatile() };
-            sum.ns = sum.ns.wrapping_add(time.ns);
-            sum.weighted = sum.weighted.wrapping_add(time.weighted);
+            for (&id, sum) in ids.iter().zip(&mut sums) {
+                assert!((id as usize) < self.groups);
+                let at = cpu * self.groups + id as usize;
+                // SAFETY: within the tables, which are there as `Sharing::build()` was promised.
+                let time = unsafe { self.times.add(at).read_volatile() };
+                sum.ns = sum.ns.wrapping_add(time.ns);
+                sum.weighted = sum.weighted.wrapping_add(time.weighted);
+            }
         }
-        sum
+        sums
     }
 }
 
 /// Divides CPU time among groups for as long as a scheduler is attached.
 pub struct Sharing {
     table: Table,
-    began: Instant,
+    /// Since when the times are added up that are looked at next.
+    began: Option<Instant>,
     /// What each group had run and waited when it was last looked at.
     seen: BTreeMap<Id, GroupTime>,
     /// Groups of the last round.
@@ -167,7 +180,7 @@ impl Sharing {
         table.begin_round(1);
         Self {
             table,
-            began: Instant::now(),
+            began: None,
             seen: BTreeMap::new(),
             groups: BTreeMap::new(),
             shares: Shares::default(),
@@ -180,21 +193,23 @@ impl Sharing {
         (self.table.head as u64, self.table.times as u64)
     }
 
-    /// Reckons anew what the tasks of each group weigh.
+    /// Reckons anew what the tasks of each group weigh, from what they did since the last time.
     pub fn reckon(&mut self) {
         let now = Instant::now();
-        let elapsed_ns = (now - self.began).as_nanos() as f64;
         let round = self.table.round();
+        let known = |id: &Id| self.table.entry(*id).round == round || self.groups.contains_key(id);
+        let ids: Vec<Id> = (0..self.table.groups as u32).filter(known).collect();
+        let times = self.table.times(&ids);
+        let Some(began) = self.began.replace(now) else {
+            self.seen.extend(ids.into_iter().zip(times));
+            return;
+        };
+        let elapsed_ns = now.duration_since(began).as_nanos().max(1) as f64;
         let mut groups = BTreeMap::new();
-        for id in 0..self.table.groups as u32 {
-            let entry = self.table.entry(id);
-            let unseen = match self.groups.get(&id) {
-                _ if entry.round == round => 0,
-                Some(group) => group.unseen + 1,
-                None => continue,
-            };
-            if unseen < FORGOTTEN {
-                groups.insert(id, self.look(id, entry, unseen, elapsed_ns));
+        for (id, time) in ids.into_iter().zip(times) {
+            let group = self.look(id, time, round, elapsed_ns);
+            if group.unseen < FORGOTTEN {
+                groups.insert(id, group);
             } else {
                 // Whoever comes next does not find what was reckoned for a crowd.
                 self.table.set_part(id, WHOLE);
@@ -206,17 +221,21 @@ impl Sharing {
         }
         if self.table.beyond() && !self.told {
             self.told = true;
-            let most = self.table.groups;
-            log::warn!("more than {most} control groups: tasks of those beyond count as tasks of none; start scx_usher again");
+            let room = self.table.groups as u32;
+            let remedy = match room < most(self.table.cpus) {
+                true => "; start scx_usher again, and there is room for them",
+                false => "",
+            };
+            log::warn!("more than {room} control groups: tasks of the others count as tasks of none{remedy}");
         }
         log::trace!("control groups: {groups:?}, parts of {WHOLE}: {parts:?}");
-        (self.groups, self.shares, self.began) = (groups, shares, now);
+        (self.groups, self.shares) = (groups, shares);
         self.table.begin_round(round.wrapping_add(1).max(1));
     }
 
     /// What became of a group since it was last looked at; half as much counts what was there before.
-    fn look(&mut self, id: Id, entry: GroupEntry, unseen: u32, elapsed_ns: f64) -> Group {
-        let time = self.table.time(id);
+    fn look(&mut self, id: Id, time: GroupTime, round: u32, elapsed_ns: f64) -> Group {
+        let entry = self.table.entry(id);
         let before = self.seen.insert(id, time).unwrap_or_default();
         let since = |now: u64, before: u64| now.wrapping_sub(before) as f64 / elapsed_ns;
         let mut group = Group {
@@ -228,9 +247,15 @@ impl Sharing {
             },
             tasks: since(time.ns, before.ns),
             weights: since(time.weighted, before.weighted),
-            unseen,
+            serial: entry.serial,
+            unseen: 0,
         };
-        if let Some(last) = self.groups.get(&id) {
+        // The id of a group that has gone is given to another.
+        let last = self.groups.get(&id);
+        if let Some(last) = last.filter(|last| last.serial == entry.serial) {
+            if entry.round != round {
+                group.unseen = last.unseen + 1;
+            }
             group.tasks = (group.tasks + last.tasks) / 2.0;
             group.weights = (group.weights + last.weights) / 2.0;
         }
@@ -251,6 +276,8 @@ struct Group {
     tasks: f64,
     /// The sum of their weights; a nice value of 0 counts 100.
     weights: f64,
+    /// Tells it from others that had its id.
+    serial: u32,
     /// For how many rounds nobody has seen any.
     unseen: u32,
 }
@@ -264,23 +291,46 @@ pub struct Shares {
     pub short: usize,
 }
 
-/// What the weights of each group's tasks are to be multiplied by, in parts of [`WHOLE`]; nothing for groups without tasks of their own.
+/// What the weights of each group's tasks are to be multiplied by, in parts of [`WHOLE`].
 fn parts(groups: &BTreeMap<Id, Group>, cpus: f64) -> (BTreeMap<Id, u32>, Shares) {
     let tree = Tree::of(groups);
-    let mut gets = BTreeMap::new();
-    tree.divide(Tree::ROOT, cpus, &mut gets);
-    let weights: f64 = tree.nodes.values().map(|node| node.weights).sum();
-    let scale = weights / gets.values().sum::<f64>();
-    let mut shares = Shares::default();
-    let mut of_nodes = BTreeMap::new();
-    for (id, node) in tree.nodes.iter().filter(|(_, node)| node.weights > 0.0) {
-        let part = (gets[id] / node.weights * scale).clamp(LEAST, MOST);
-        of_nodes.insert(*id, (part * f64::from(WHOLE)).round() as u32);
-        shares.groups += 1;
-        shares.short += usize::from(gets[id] < SHORT * node.tasks);
+    let mut dues = BTreeMap::new();
+    tree.divide(Tree::ROOT, cpus, &mut dues);
+    let busy = |id: &Id| tree.nodes[id].tasks >= IDLE;
+    dues.retain(|id, _| busy(id));
+    let short = || dues.iter().filter(|(_, due)| due.short);
+    let weights: f64 = short().map(|(id, _)| tree.nodes[id].weights).sum();
+    let weigh: f64 = short()
+        .map(|(id, due)| tree.nodes[id].weights * due.part)
+        .sum();
+    let shares = Shares {
+        groups: dues.keys().filter(|id| **id != Tree::ROOT).count(),
+        short: short().count(),
+    };
+    let mut scale = weights / weigh;
+    let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+    for due in dues.values() {
+        (least, most) = (least.min(due.part), most.max(due.part));
     }
-    let of = |&id| Some((id, *of_nodes.get(&tree.node_of(id))?));
-    (groups.keys().filter_map(of).collect(), shares)
+    if scale * most > MOST {
+        // Let the crowd weigh less, as far as that goes.
+        scale = (MOST / most).max(LEAST / least).min(scale);
+    }
+    let of = |&id: &Id| {
+        let due = dues.get(&tree.node_of(id)).filter(|_| shares.short > 0);
+        let part = due.map_or(1.0, |due| (due.part * scale).clamp(LEAST, MOST));
+        (id, (part * f64::from(WHOLE)).round() as u32)
+    };
+    (groups.keys().map(of).collect(), shares)
+}
+
+/// What the tasks of a node itself are to have.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    /// Over their weights, in CPUs for one of weight [`NORMAL`].
+    part: f64,
+    /// Whether it is less than they ask for.
+    short: bool,
 }
 
 /// A node's own tasks, and the nodes below it.
@@ -363,42 +413,52 @@ impl Tree {
         node.demand
     }
 
-    /// Divides so many CPUs among a node's own tasks and those below it.
-    fn divide(&self, id: Id, cpus: f64, gets: &mut BTreeMap<Id, f64>) {
+    /// Divides what a node may have among its own tasks and those below it.
+    fn divide(&self, id: Id, cpus: f64, dues: &mut BTreeMap<Id, Due>) {
         let node = &self.nodes[&id];
-        // Its own tasks stand beside the groups below it, each with its weight.
+        if node.below.is_empty() && id != Self::ROOT {
+            // However briefly they run: it may be one that now goes on.
+            let each = (cpus / node.tasks.max(1.0)).min(1.0);
+            let due = Due {
+                part: each * node.tasks * NORMAL / node.weights,
+                short: cpus < SHORT * node.tasks,
+            };
+            dues.insert(id, due);
+            return;
+        }
+        // Its own tasks stand beside the groups below it, each with its own weight.
+        let below = node.below.iter().map(|id| &self.nodes[id]);
         let mut wants = vec![(node.weights, node.tasks)];
-        wants.extend(node.below.iter().map(|id| {
+        wants.extend(below.map(|below| (below.weight, below.demand)));
+        let level = level(cpus, &wants);
+        let due = Due {
+            part: level.map_or(1.0, |level| (level * NORMAL).min(1.0)),
+            short: level.is_some_and(|level| level * node.weights < SHORT * node.tasks),
+        };
+        dues.insert(id, due);
+        let left = cpus - wants.iter().map(|(_, wanted)| wanted).sum::<f64>();
+        for id in &node.below {
             let below = &self.nodes[id];
-            (below.weight, below.demand)
-        }));
-        let mut each = fill(cpus, &wants).into_iter();
-        gets.insert(id, each.next().expect("its own"));
-        for (&below, cpus) in node.below.iter().zip(each) {
-            self.divide(below, cpus, gets);
+            let may = level.map_or(below.demand + left, |level| level * below.weight);
+            self.divide(*id, may.min(below.limit), dues);
         }
     }
 }
 
-/// Divides so many CPUs by weight among some who want so many each at most: what one does not want the others get.
-fn fill(cpus: f64, wants: &[(f64, f64)]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..wants.len()).collect();
-    let fullness = |&i: &usize| wants[i].1 / wants[i].0.max(f64::MIN_POSITIVE);
-    order.sort_by(|a, b| fullness(a).total_cmp(&fullness(b)));
-    let (mut left, mut weights) = (cpus, wants.iter().map(|want| want.0).sum::<f64>());
-    let mut gets = vec![0.0; wants.len()];
-    for i in order {
-        let (weight, wanted) = wants[i];
-        let may = if weights > 0.0 {
-            left * weight / weights
-        } else {
-            0.0
-        };
-        gets[i] = wanted.min(may).max(0.0);
-        left -= gets[i];
+/// Divides so many CPUs by weight among some who want so many each at most, and gives what one does not want to the others: how many CPUs there are for
+/// each unit of weight of those who want more. Nothing if nobody does.
+fn level(cpus: f64, wants: &[(f64, f64)]) -> Option<f64> {
+    let mut order: Vec<(f64, f64)> = wants.iter().copied().filter(|want| want.0 > 0.0).collect();
+    order.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+    let (mut left, mut weights) = (cpus, order.iter().map(|want| want.0).sum::<f64>());
+    for (weight, wanted) in order {
+        if wanted * weights > left * weight {
+            return Some(left / weights);
+        }
+        left -= wanted;
         weights -= weight;
     }
-    gets
+    None
 }
 
 #[cfg(test)]
@@ -414,6 +474,7 @@ mod tests {
             limit: f64::INFINITY,
             tasks,
             weights: tasks * NORMAL,
+            serial: 0,
             unseen: 0,
         }
     }
@@ -457,10 +518,6 @@ mod tests {
             (6, group(5, 1.0, 8.0)),
         ];
         let (parts, _) = parts_of(&nested, 4.0);
-        assert!(
-            !parts.contains_key(&2) && !parts.contains_key(&5),
-            "{parts:?}"
-        );
         let weigh = |id: Id, tasks: u32| parts[&id] * tasks;
         let of =
             [weigh(3, 30), weigh(4, 10), weigh(6, 8)].map(|weight| weight * 1000 / weigh(6, 8));
@@ -472,29 +529,83 @@ mod tests {
         );
     }
 
-    // Goal: nothing changes where nobody wants more than there is, nor for one group that wants more. Method: both; tasks of several nice
-    // values in the second.
+    // Goal: nothing changes where nobody wants more than there is, whatever the nice values, nor for one group alone. Method: both, with tasks of other
+    // nice values.
     #[test]
     fn who_is_alone_or_has_enough_weighs_what_it_did() {
+        let niced = |tasks, weights| Group {
+            weights,
+            ..group(ROOT, 100.0, tasks)
+        };
         let enough = [
-            (ROOT, group(ROOT, 100.0, 0.5)),
+            (ROOT, niced(0.1, 443.0)),
             (2, group(ROOT, 20.0, 3.0)),
-            (3, group(ROOT, 900.0, 0.01)),
+            (3, niced(0.8, 1.2)),
         ];
         let (parts, shares) = parts_of(&enough, 4.0);
         assert!(parts.values().all(|&part| part == WHOLE), "{parts:?}");
         assert_eq!(
             shares,
             Shares {
-                groups: 3,
+                groups: 2,
                 short: 0
             }
         );
-        let niced = Group {
-            weights: 123.0,
-            ..group(ROOT, 100.0, 90.0)
+        let (parts, shares) = parts_of(&[(7, niced(90.0, 123.0))], 4.0);
+        assert_eq!((parts[&7], shares.short), (WHOLE, 1));
+    }
+
+    // Goal: who has enough weighs as much more as the crowd asks for too much, but not beyond what its group is due: of one that is due next to
+    // nothing many may wake at once. Method: a task now and then beside a crowd, of as much and of little weight; tasks of no group.
+    #[test]
+    fn light_groups_weigh_what_they_are_due() {
+        let beside = |weight| {
+            let groups = [
+                (ROOT, group(ROOT, 100.0, 0.05)),
+                (2, group(ROOT, 100.0, 40.0)),
+                (3, group(ROOT, weight, 0.01)),
+            ];
+            let (parts, shares) = parts_of(&groups, 4.0);
+            assert_eq!(
+                shares,
+                Shares {
+                    groups: 2,
+                    short: 1
+                }
+            );
+            assert_eq!(parts[&2], WHOLE, "the crowd's turns are as long as before");
+            (parts[&ROOT], parts[&3])
         };
-        assert_eq!(parts_of(&[(7, niced)], 4.0).0[&7], WHOLE);
+        let ten = 10 * WHOLE;
+        let (root, alike) = beside(100.0);
+        assert!(
+            root.abs_diff(ten) < ten / 20 && alike.abs_diff(ten) < ten / 20,
+            "{root}, {alike}"
+        );
+        let (root, little) = beside(1.0);
+        assert!(
+            root.abs_diff(ten) < ten / 20 && little.abs_diff(ten / 25) < ten / 250,
+            "{little}"
+        );
+    }
+
+    // Goal: very unequal crowds, too, get what they are due: the greater weighs less where the smaller may not weigh more. Method: hundreds of tasks
+    // for each of the other group's.
+    #[test]
+    fn hundreds_may_stand_beside_one() {
+        let split = |tasks| {
+            split(
+                &[(2, group(ROOT, 100.0, tasks)), (3, group(ROOT, 100.0, 1.0))],
+                2.0,
+            )
+        };
+        for tasks in [10.0, 100.0, 300.0, 2000.0] {
+            assert!(
+                split(tasks)[1].abs_diff(500) < 10,
+                "{tasks}: {:?}",
+                split(tasks)
+            );
+        }
     }
 
     // Goal: what a group does not want goes to the others of its parent before it goes to anybody else. Method: one with hardly anything beside a
@@ -567,51 +678,109 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Line([u64; 8]);
 
-    // Goal: what CPUs wrote becomes what tasks weigh, and is forgotten when a group has gone. Method: the tables in memory of this process, written
-    // as BPF programs do: two CPUs that groups of one and of three tasks keep busy for a round.
-    #[test]
-    fn times_become_parts() {
+    /// What a test and `Sharing` share, as BPF programs and the loader do.
+    struct Bench {
+        sharing: Sharing,
+        _memory: Vec<Line>,
+    }
+
+    impl Bench {
         const GROUPS: u32 = 8;
-        let mut memory = vec![Line([0; 8]); Sharing::bytes(GROUPS, 2).div_ceil(64)];
-        // SAFETY: zeroed, long enough, and there until the end.
-        let mut sharing = unsafe { Sharing::build(memory.as_mut_ptr().cast(), GROUPS, 2) };
-        let part = |sharing: &Sharing, id| sharing.table.entry(id).part;
-        assert_eq!(part(&sharing, 3), WHOLE);
-        for (id, tasks) in [(2, 3), (3, 1)] {
-            // SAFETY: within the tables.
-            unsafe {
-                let entry = sharing.table.entries.add(id);
-                (*entry).round = 1;
-                (*entry).parent = ROOT;
-                (*entry).shares = 1024;
-                for cpu in 0..2 {
-                    let time = sharing
-                        .table
-                        .times
-                        .cast_mut()
-                        .add(cpu * GROUPS as usize + id);
-                    (*time).ns = tasks * 500_000_000;
-                    (*time).weighted = tasks * 500_000_000 * 100;
+
+        /// For two CPUs; a round has begun.
+        fn new() -> Self {
+            let mut memory = vec![Line([0; 8]); Sharing::bytes(Self::GROUPS, 2).div_ceil(64)];
+            let at = memory.as_mut_ptr().cast();
+            // SAFETY: zeroed, long enough, and kept beside it.
+            let mut sharing = unsafe { Sharing::build(at, Self::GROUPS, 2) };
+            sharing.reckon();
+            Self {
+                sharing,
+                _memory: memory,
+            }
+        }
+
+        /// Tasks of a group ran and waited so many rounds' time on each of the CPUs.
+        fn took(&mut self, id: Id, serial: u32, rounds: [u64; 2]) {
+            let (table, round) = (&self.sharing.table, self.sharing.table.round());
+            for (cpu, rounds) in rounds.into_iter().enumerate() {
+                let at = cpu * Self::GROUPS as usize + id as usize;
+                // SAFETY: within the tables.
+                unsafe {
+                    let entry = table.entries.add(id as usize);
+                    (*entry).round = round;
+                    (*entry).parent = ROOT;
+                    (*entry).shares = 1024;
+                    (*entry).serial = serial;
+                    let time = table.times.cast_mut().add(at);
+                    (*time).ns += rounds * PERIOD.as_nanos() as u64;
+                    (*time).weighted += rounds * PERIOD.as_nanos() as u64 * 100;
                 }
             }
         }
-        sharing.began = Instant::now() - PERIOD;
-        sharing.reckon();
-        let (many, one) = (part(&sharing, 2), part(&sharing, 3));
-        assert!(one.abs_diff(3 * many) < one / 50, "{many} and {one}");
+
+        fn reckon(&mut self) {
+            self.sharing.began = Some(Instant::now() - PERIOD);
+            self.sharing.reckon();
+        }
+
+        fn part(&self, id: Id) -> u32 {
+            self.sharing.table.entry(id).part
+        }
+
+        fn tasks(&self, id: Id) -> f64 {
+            (self.sharing.groups[&id].tasks * 100.0).round() / 100.0
+        }
+    }
+
+    // Goal: what CPUs wrote becomes what tasks weigh, and is forgotten when a group has gone. Method: times in the tables, as BPF programs write them, other
+    // ones for either CPU.
+    #[test]
+    fn times_become_parts() {
+        let mut bench = Bench::new();
+        assert_eq!((bench.part(2), bench.part(3)), (WHOLE, WHOLE));
+        bench.took(2, 1, [5, 1]);
+        bench.took(3, 2, [0, 2]);
+        bench.reckon();
+        assert_eq!((bench.tasks(2), bench.tasks(3)), (6.0, 2.0));
+        let (many, few) = (bench.part(2), bench.part(3));
+        assert!(few.abs_diff(3 * many) < few / 50, "{many} and {few}");
         assert_eq!(
-            sharing.shares,
+            bench.sharing.shares,
             Shares {
                 groups: 2,
                 short: 2
             }
         );
-        assert_eq!(sharing.table.round(), 2);
-        for _ in 0..FORGOTTEN {
-            sharing.began = Instant::now() - PERIOD;
-            sharing.reckon();
+        // One of them goes on.
+        bench.took(2, 1, [0, 2]);
+        bench.reckon();
+        assert_eq!((bench.tasks(2), bench.tasks(3)), (4.0, 1.0));
+        for _ in 2..=FORGOTTEN {
+            bench.reckon();
         }
-        assert_eq!((part(&sharing, 2), part(&sharing, 3)), (WHOLE, WHOLE));
-        assert_eq!(sharing.shares, Shares::default());
+        assert_eq!((bench.part(2), bench.part(3)), (WHOLE, WHOLE));
+        assert!(!bench.sharing.groups.contains_key(&3));
+        bench.took(3, 2, [1, 0]);
+        bench.reckon();
+        assert_eq!(
+            bench.tasks(3),
+            1.0,
+            "what it had before is not counted again"
+        );
+    }
+
+    // Goal: a group does not inherit from one that had its id. Method: another serial number under the same id.
+    #[test]
+    fn who_has_the_id_of_another_begins_anew() {
+        let mut bench = Bench::new();
+        bench.took(2, 1, [50, 50]);
+        bench.took(3, 2, [1, 0]);
+        bench.reckon();
+        bench.took(2, 7, [1, 0]);
+        bench.took(3, 2, [1, 0]);
+        bench.reckon();
+        assert_eq!(bench.tasks(2), 1.0);
+        assert_eq!((bench.part(2), bench.part(3)), (WHOLE, WHOLE));
     }
 }

@@ -43,6 +43,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -125,6 +126,9 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
     if let Err(error) = &server {
         log::warn!("no statistics for --monitor: {}", failure::one_line(error));
     }
+    if !args.no_groups {
+        share(current.clone())?;
+    }
     let mut lasting = Lasting {
         hinting: Hinting::new(!args.no_hints, rules),
         storages: Storages::default(),
@@ -139,6 +143,19 @@ fn run(args: &Args, here: &Environment) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Divides CPU time among control groups for as long as this process lives; by itself, since who prints or writes a file may have to wait.
+fn share(current: Current) -> Result<()> {
+    let reckon = move || loop {
+        thread::sleep(groups::PERIOD);
+        let mut current = current.lock().expect("no reader panics");
+        if let Some(sharing) = current.as_mut().and_then(Arena::sharing) {
+            sharing.reckon();
+        }
+    };
+    let thread = thread::Builder::new().name("groups".into()).spawn(reckon);
+    thread.context("cannot begin a thread").map(drop)
 }
 
 /// What outlives a restart.
@@ -297,10 +314,8 @@ fn watch(
     let mut before = Counters::default();
     let mut next = args.stats.map(|interval| Instant::now() + interval);
     let mut fetch = recording.as_ref().map(|_| Instant::now() + record::PERIOD);
-    let mut reckon = (!args.no_groups).then(|| Instant::now() + groups::PERIOD);
     loop {
-        let until = [next, fetch, reckon].into_iter().flatten().min();
-        match signals.wait(Some(attached.news()), until)? {
+        match signals.wait(Some(attached.news()), next.into_iter().chain(fetch).min())? {
             Happening::Time => {}
             Happening::News if !attached.ended() => {
                 log::info!("CPUs came or went");
@@ -312,13 +327,6 @@ fn watch(
         if let Some(recording) = recording.as_deref_mut().filter(|_| fetch <= Some(now)) {
             with_rings(current, |rings, root| recording.fetch(rings, root))?;
             fetch = Some(now + record::PERIOD);
-        }
-        if reckon.is_some_and(|reckon| reckon <= now) {
-            let mut current = current.lock().expect("no reader panics");
-            if let Some(sharing) = current.as_mut().and_then(Arena::sharing) {
-                sharing.reckon();
-            }
-            reckon = Some(now + groups::PERIOD);
         }
         if next.is_some_and(|next| next <= now) {
             let counters = match current.lock().expect("no reader panics").as_ref() {

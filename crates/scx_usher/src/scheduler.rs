@@ -176,7 +176,7 @@ impl<'obj> Attached<'obj> {
         let begun = Instant::now();
         let machine = Machine::read(args, capacities)?;
         let rings = crate::skel::records().then(|| Shape::of(machine.nr_numbers));
-        let groups = (!args.no_groups).then(groups::room);
+        let groups = (!args.no_groups).then(|| groups::room(machine.tables.nr_cids()));
         let layout = Layout::of(&machine.tables, &machine.settings, groups, rings)?;
         let (mut open, ops) = open(args, hinting, &machine, layout, storage)?;
         storages.hand_on(&mut open)?;

@@ -78,7 +78,9 @@ pub struct GroupEntry {
     pub part: u32,
     /// `cpu.max`, in 1024ths of a CPU; 0: none.
     pub limit: u32,
-    unused: [u32; 3],
+    /// Tells it from others that had its id.
+    pub serial: u32,
+    unused: [u32; 2],
 }
 
 /// `struct usher_group_time`.
