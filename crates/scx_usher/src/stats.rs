@@ -119,8 +119,8 @@ pub struct Metrics {
     /// Control groups.
     #[stat(desc = "control groups of which tasks ran of late, if they count")]
     pub groups: u64,
-    /// Of those, who wait for their share.
-    #[stat(desc = "of those, groups that ask for more CPU time than their weight is worth")]
+    /// Of those, who ask for more than they may have.
+    #[stat(desc = "of those, groups that ask for more CPU time than they may have")]
     pub groups_short: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
@@ -251,7 +251,7 @@ impl Metrics {
         if self.groups_short > 0 {
             writeln!(
                 out,
-                "  control groups {}  short of CPU time {}",
+                "  control groups {}  that ask for more than they may have {}",
                 self.groups, self.groups_short
             )?;
         }
