@@ -59,7 +59,7 @@ pub fn room(cpus: usize) -> u32 {
 /// How many there may be at most: no more than 64 MiB of times.
 fn most(cpus: usize) -> u32 {
     let most = (64 << 20) / (size_of::<GroupTime>() * cpus.max(1));
-    (most.clamp(256, 16_384) as u32).next_power_of_two()
+    1 << most.clamp(256, 16_384).ilog2()
 }
 
 /// How many directories there are, so many levels down.
@@ -733,6 +733,14 @@ mod tests {
         fn tasks(&self, id: Id) -> f64 {
             (self.sharing.groups[&id].tasks * 100.0).round() / 100.0
         }
+    }
+
+    // Goal: the tables stay small on large machines. Method: sizes for some.
+    #[test]
+    fn there_is_room_for_fewer_on_many_cpus() {
+        let rooms = [1, 256, 480, 4096].map(most);
+        assert_eq!(rooms, [16_384, 16_384, 8192, 1024]);
+        assert!(room(4).is_power_of_two() && room(4) >= 1024 && room(4096) == 1024);
     }
 
     // Goal: what CPUs wrote becomes what tasks weigh, and is forgotten when a group has gone. Method: times in the tables, as BPF programs write them, other
