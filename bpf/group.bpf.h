@@ -73,6 +73,21 @@ static __always_inline u32 group_limit(struct task_group *group)
 	return quota ? quota : 1;
 }
 
+/*
+ * On which CPUs the tasks of a group may run: its cpuset, which is where a task may run that did not ask for less by itself. Only from such
+ * tasks, and what the last one told remains.
+ */
+static __always_inline void group_confine(struct task_struct *p, struct usher_group __arena *entry)
+{
+	struct usher_task *t;
+
+	if (p->nr_cpus_allowed == 1 || (bpf_core_field_exists(p->user_cpus_ptr) && p->user_cpus_ptr))
+		return;
+	t = set_needed(p) ? bpf_task_storage_get(&usher_tasks, p, 0, 0) : NULL;
+	entry->pool = t ? t->pool : 0;
+	entry->cpus = t ? t->nr_allowed : 0;
+}
+
 /* The first task of its group in this round: what the kernel says of the group and those above. Whoever else does so writes the same. */
 static __noinline void group_see(struct task_struct *p)
 {
@@ -89,7 +104,10 @@ static __noinline void group_see(struct task_struct *p)
 		if (id && entry->serial != serial) {
 			entry->part = USHER_GROUP_WHOLE;
 			entry->serial = serial;
+			entry->pool = 0;
 		}
+		if (id && !level)
+			group_confine(p, entry);
 		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
 		entry->shares = group->shares >> 10;

@@ -14,6 +14,7 @@
 struct usher_task {
 	struct usher_set allowed;
 	u32 nr_allowed; /* cids in it; all of them: the task is not restricted after all */
+	u32 pool;	/* the same for all tasks that may run on the same CPUs; never 0 */
 };
 
 struct {
@@ -58,6 +59,7 @@ static void set_remember(struct usher __arena *u, struct task_struct *p)
 {
 	struct usher_task *t;
 	const u64 *mask;
+	u64 hash = 0;
 	u32 w, n = 0;
 
 	if (!set_needed(p))
@@ -73,8 +75,10 @@ static void set_remember(struct usher __arena *u, struct task_struct *p)
 		if (bpf_probe_read_kernel(&bits, sizeof(bits), mask + w))
 			break;
 		n += set_add_word(u, &t->allowed, bits, w * 64);
+		hash = (hash ^ bits) * 0x9e3779b97f4a7c15ULL; /* odd: no bit gets lost */
 	}
 	t->nr_allowed = n;
+	t->pool = hash >> 32 | 1;
 }
 
 /* Copies the set of a restricted task for CPU self. Returns how many cids it has; 0: nothing is known. */

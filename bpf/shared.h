@@ -86,7 +86,8 @@ struct usher_group {
 	__u32 part;   /* by the loader; 1024 in a new group: what its tasks weigh, in 1024ths of what their nice values say */
 	__u32 limit;  /* cpu.max, in 1024ths of a CPU; 0: none */
 	__u32 serial; /* tells it from others that had its id */
-	__u32 unused[2];
+	__u32 pool;   /* the same for groups whose tasks may run on the same CPUs; 0: on all */
+	__u32 cpus;   /* how many these are */
 };
 
 struct usher_groups {

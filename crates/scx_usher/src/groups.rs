@@ -47,6 +47,9 @@ const LIMITS: f64 = 1024.0;
 /// The kernel's id of a group.
 type Id = u32;
 
+/// The pool of groups whose tasks may run on all CPUs.
+const EVERYWHERE: u32 = 0;
+
 /// Tasks of no group, of one of autogroup's, or of one with too high an id: they count as the root's own.
 const OTHERS: Id = 0;
 
@@ -249,6 +252,8 @@ impl Sharing {
             },
             tasks: since(time.ns, before.ns),
             weights: since(time.weighted, before.weighted),
+            pool: entry.pool,
+            cpus: f64::from(entry.cpus),
             serial: entry.serial,
             unseen: 0,
         };
@@ -278,6 +283,10 @@ struct Group {
     tasks: f64,
     /// The sum of their weights; a nice value of 0 counts 100.
     weights: f64,
+    /// The same for groups whose tasks may run on the same CPUs; 0: on all.
+    pool: u32,
+    /// How many these are.
+    cpus: f64,
     /// Tells it from others that had its id.
     serial: u32,
     /// For how many rounds nobody has seen any.
@@ -298,8 +307,14 @@ fn parts(groups: &BTreeMap<Id, Group>, cpus: f64) -> (BTreeMap<Id, u32>, Shares)
     let tree = Tree::of(groups);
     let mut dues = BTreeMap::new();
     tree.divide(Tree::ROOT, cpus, &mut dues);
-    let busy = |id: &Id| tree.nodes[id].tasks >= IDLE;
-    dues.retain(|id, _| busy(id));
+    for (pool, cpus) in pools(groups) {
+        let confined = Tree::of(&members(groups, pool));
+        let mut theirs = BTreeMap::new();
+        confined.divide(Tree::ROOT, cpus, &mut theirs);
+        theirs.retain(|id, _| groups.get(id).is_some_and(|group| group.pool == pool));
+        dues.extend(theirs);
+    }
+    dues.retain(|id, _| tree.nodes[id].tasks >= IDLE);
     let short = || dues.iter().filter(|(_, due)| due.short);
     let weights: f64 = short().map(|(id, _)| tree.nodes[id].weights).sum();
     let weigh: f64 = short()
@@ -324,6 +339,37 @@ fn parts(groups: &BTreeMap<Id, Group>, cpus: f64) -> (BTreeMap<Id, u32>, Shares)
         (id, (part * f64::from(WHOLE)).round() as u32)
     };
     (groups.keys().map(of).collect(), shares)
+}
+
+/// Some CPUs that are all that the tasks of some groups may run on, and how many there are.
+fn pools(groups: &BTreeMap<Id, Group>) -> BTreeMap<u32, f64> {
+    let confined = groups.values().filter(|group| group.pool != EVERYWHERE);
+    confined.map(|group| (group.pool, group.cpus)).collect()
+}
+
+/// The groups of a pool, and those above them without their tasks.
+fn members(groups: &BTreeMap<Id, Group>, pool: u32) -> BTreeMap<Id, Group> {
+    let mut members = BTreeMap::new();
+    for (&id, &group) in groups.iter().filter(|(_, group)| group.pool == pool) {
+        members.insert(id, group);
+        let mut above = group.parent;
+        while let Some(&group) = groups.get(&above).filter(|_| !members.contains_key(&above)) {
+            let (tasks, weights) = match group.pool == pool {
+                true => (group.tasks, group.weights),
+                false => (0.0, 0.0),
+            };
+            members.insert(
+                above,
+                Group {
+                    tasks,
+                    weights,
+                    ..group
+                },
+            );
+            above = group.parent;
+        }
+    }
+    members
 }
 
 /// What the tasks of a node itself are to have.
@@ -366,7 +412,11 @@ impl Tree {
         };
         for (&id, group) in groups {
             let node = tree.nodes.entry(tree.node_of(id)).or_default();
-            (node.weight, node.limit) = (group.weight, group.limit);
+            node.weight = group.weight;
+            node.limit = match group.pool {
+                EVERYWHERE => group.limit,
+                _ => group.limit.min(group.cpus),
+            };
             node.tasks += group.tasks;
             node.weights += group.weights;
         }
@@ -476,6 +526,8 @@ mod tests {
             limit: f64::INFINITY,
             tasks,
             weights: tasks * NORMAL,
+            pool: EVERYWHERE,
+            cpus: 0.0,
             serial: 0,
             unseen: 0,
         }
@@ -651,6 +703,45 @@ mod tests {
             (6, group(ROOT, 100.0, 20.0)),
         ];
         assert_eq!(split(&groups, 8.0), [125, 0, 188, 63, 625]);
+    }
+
+    // Goal: groups whose tasks may run on the same few CPUs divide those, whatever idles elsewhere, and others are divided as before. Method: such
+    // groups, by the machine's CPUs all with enough, in a group of one that may run everywhere; then a crowd beside them.
+    #[test]
+    fn groups_of_a_cpuset_divide_its_cpus() {
+        let confined = |group| Group {
+            pool: 77,
+            cpus: 4.0,
+            ..group
+        };
+        let groups = [
+            (2, group(ROOT, 100.0, 1.0)),
+            (3, confined(group(2, 100.0, 30.0))),
+            (4, confined(group(2, 300.0, 3.0))),
+            (5, group(ROOT, 100.0, 10.0)),
+        ];
+        let (parts, shares) = parts_of(&groups, 64.0);
+        assert_eq!(
+            shares,
+            Shares {
+                groups: 4,
+                short: 1
+            }
+        );
+        let ratio = f64::from(parts[&4] * 3) / f64::from(parts[&3] * 30);
+        assert!((ratio - 3.0).abs() < 0.1, "{parts:?}");
+        assert_eq!(
+            (parts[&2], parts[&5]),
+            (parts[&4], parts[&4]),
+            "they have enough"
+        );
+        let (parts, shares) = parts_of(&[groups[1], (6, group(ROOT, 100.0, 240.0))], 64.0);
+        let each = f64::from(parts[&3]) / f64::from(parts[&6]);
+        assert!(
+            (each - (4.0 / 30.0) / (60.0 / 240.0)).abs() < 0.05,
+            "{parts:?}"
+        );
+        assert_eq!(shares.short, 2);
     }
 
     // Goal: tasks of the root, and those of no group, stand beside groups with their own weights. Method: as many of each as the group weighs.

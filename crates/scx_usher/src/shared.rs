@@ -80,7 +80,10 @@ pub struct GroupEntry {
     pub limit: u32,
     /// Tells it from others that had its id.
     pub serial: u32,
-    unused: [u32; 2],
+    /// The same for groups whose tasks may run on the same CPUs; 0: on all.
+    pub pool: u32,
+    /// How many these are.
+    pub cpus: u32,
 }
 
 /// `struct usher_group_time`.
