@@ -24,19 +24,13 @@ static __always_inline bool preempting(void)
 	return usher_urgent;
 }
 
-/*
- * The task's own weight times its control group's. Groups have 1024 shares, times 1024, for the weight
- * of 100 that is the default; without groups a task has its own weight.
- */
+/* The task's own weight times its control group's; without groups a task has its own weight. */
 static __always_inline u32 weight_of(struct task_struct *p)
 {
-	u64 weight = p->scx.weight, shares;
+	u64 weight = p->scx.weight, shares = groups_exist(p) ? group_shares(p->sched_task_group) : 0;
 
-	if (!bpf_core_field_exists(p->sched_task_group->shares))
-		return weight;
-	shares = p->sched_task_group->shares;
 	if (shares)
-		weight = weight * (shares >> 10) >> 10;
+		weight = weight * shares >> 10;
 	return weight ? weight : 1;
 }
 

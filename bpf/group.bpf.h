@@ -22,9 +22,21 @@ struct usher_group_time __arena *usher_group_times; /* by cid, and there by grou
 
 #define USHER_GROUP_WHOLE 1024
 
+/* What the cpu controller says a task's group weighs: 1024 for cpu.weight 100. */
+static __always_inline u32 group_shares(struct task_group *group)
+{
+	return group->shares >> 10;
+}
+
+/* Whether this kernel has groups. */
+static __always_inline bool groups_exist(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->sched_task_group->shares);
+}
+
 static __always_inline bool grouping(struct task_struct *p)
 {
-	return usher_nr_groups && bpf_core_field_exists(p->sched_task_group->shares);
+	return usher_nr_groups && groups_exist(p);
 }
 
 static __always_inline u32 group_id(struct task_group *group)
@@ -37,11 +49,7 @@ static __always_inline u32 group_id(struct task_group *group)
 /* What its group makes of a task's weight, in 1024ths. */
 static __always_inline u32 group_part(struct task_struct *p)
 {
-	u32 part = USHER_GROUP_WHOLE;
-
-	if (grouping(p))
-		part = usher_groups->of[group_id(p->sched_task_group)].part;
-	return part ? part : 1;
+	return grouping(p) ? usher_groups->of[group_id(p->sched_task_group)].part : USHER_GROUP_WHOLE;
 }
 
 /* What a task weighs beside others: by its nice value, and by its group. */
@@ -110,7 +118,7 @@ static __noinline void group_see(struct task_struct *p)
 			group_confine(p, entry);
 		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
-		entry->shares = group->shares >> 10;
+		entry->shares = group_shares(group);
 		entry->limit = group_limit(group);
 		entry->round = round;
 		group = parent;

@@ -19,7 +19,7 @@ use crate::shared::{GroupEntry, GroupTime, GroupsHead};
 pub const PERIOD: Duration = Duration::from_millis(500);
 
 /// A part of one: the tasks of a group weigh what their nice values say.
-pub const WHOLE: u32 = 1024;
+const WHOLE: u32 = 1024;
 
 /// Who gets less than this part of what it asks for is short of it.
 const SHORT: f64 = 0.99;
@@ -87,11 +87,7 @@ struct Table {
 }
 
 impl Table {
-    /// Bytes that it needs.
-    fn bytes(groups: u32, cpus: usize) -> usize {
-        Self::times_at(groups) + cpus * groups as usize * size_of::<GroupTime>()
-    }
-
+    /// Where in them the times begin.
     fn times_at(groups: u32) -> usize {
         (size_of::<GroupsHead>() + groups as usize * size_of::<GroupEntry>()).next_multiple_of(64)
     }
@@ -158,7 +154,7 @@ pub struct Sharing {
 impl Sharing {
     /// Bytes for so many groups, on so many CPUs.
     pub fn bytes(groups: u32, cpus: usize) -> usize {
-        Table::bytes(groups, cpus)
+        Table::times_at(groups) + cpus * groups as usize * size_of::<GroupTime>()
     }
 
     /// Builds the tables.
@@ -354,18 +350,13 @@ fn members(groups: &BTreeMap<Id, Group>, pool: u32) -> BTreeMap<Id, Group> {
         members.insert(id, group);
         let mut above = group.parent;
         while let Some(&group) = groups.get(&above).filter(|_| !members.contains_key(&above)) {
-            let (tasks, weights) = match group.pool == pool {
-                true => (group.tasks, group.weights),
-                false => (0.0, 0.0),
+            // One that is of the pool itself has its tasks from the loop around this one.
+            let idle = Group {
+                tasks: 0.0,
+                weights: 0.0,
+                ..group
             };
-            members.insert(
-                above,
-                Group {
-                    tasks,
-                    weights,
-                    ..group
-                },
-            );
+            members.insert(above, idle);
             above = group.parent;
         }
     }

@@ -8,8 +8,8 @@ use super::common::built;
 use usher_lab::lab::{self, Request};
 use usher_lab::scheduler::Scheduler;
 
-/// Runs `TASKS` (name, nice value, CPUs; or as many as are in a crowd of a name in a control group, of a weight) for some seconds, then says how many
-/// ticks of CPU time each has had.
+/// Runs `TASKS` for some seconds: `begin` (name, nice value, CPUs) one that never sleeps, `crowd` (name, control group, a word for each) several. Then says how
+/// many ticks of CPU time each has had, by name.
 const SCRIPT: &str = "
 pids=
 groups=/sys/fs/cgroup
@@ -30,7 +30,7 @@ fn shares(kernel: &str, shape: &str, tasks: &str, seconds: u32) -> BTreeMap<Stri
     shares_with("", kernel, shape, tasks, seconds)
 }
 
-/// The same with more options for usher, each with a colon before it.
+/// The same with more options for usher, behind a colon.
 fn shares_with(
     options: &str,
     kernel: &str,
