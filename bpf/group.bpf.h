@@ -66,20 +66,14 @@ static __always_inline u64 time_shared(struct task_struct *p, u64 ns)
 	return grouping(p) ? ns * USHER_GROUP_WHOLE / group_part(p) : ns;
 }
 
-/* cpu.max of a group, in 1024ths of a CPU; 0: none. */
-static __always_inline u32 group_limit(struct task_group *group)
+/* Whether a group has a limit (cpu.max). */
+static __always_inline bool group_limited(struct task_group *group)
 {
-	u64 quota, period;
-
-	if (!bpf_core_field_exists(group->cfs_bandwidth.quota))
-		return 0;
-	quota = group->cfs_bandwidth.quota;
-	period = group->cfs_bandwidth.period;
-	if (quota == ~0ULL || !period)
-		return 0;
-	quota = (quota << 10) / period;
-	return quota ? quota : 1;
+	return bpf_core_field_exists(group->cfs_bandwidth.quota) && group->cfs_bandwidth.quota != ~0ULL &&
+	       group->cfs_bandwidth.period;
 }
+
+#include "bandwidth.bpf.h"
 
 /*
  * On which CPUs the tasks of a group may run: its cpuset, which is where a task may run that did not ask for less by itself. Only from such
@@ -113,13 +107,15 @@ static __noinline void group_see(struct task_struct *p)
 			entry->part = USHER_GROUP_WHOLE;
 			entry->serial = serial;
 			entry->pool = 0;
+			usher_bandwidths[id].quota_ns = 0;
 		}
 		if (id && !level)
 			group_confine(p, entry);
 		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
 		entry->shares = group_shares(group);
-		entry->limit = group_limit(group);
+		if (id)
+			bandwidth_see(group, entry, id);
 		entry->round = round;
 		group = parent;
 	}

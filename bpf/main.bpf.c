@@ -36,11 +36,13 @@ UEI_DEFINE(uei);
 const volatile u32 usher_idle_mode = USHER_IDLE_USHER;
 const volatile bool usher_unequal = true; /* CPUs differ in capacity; if not, no code for it is checked or kept */
 const volatile bool usher_uncrowds = true; /* cores have several threads: the same for tasks that move off crowded ones */
+const volatile bool usher_keeps_nobody = true; /* SCX_OPS_ENQ_LAST is set: the kernel keeps no task whose slice ended on its CPU */
 const volatile bool usher_follows = true; /* there are several LLCs: the same for tasks that go to those who wake them */
 const volatile bool usher_queued_wakeups = true; /* the kernel may leave it to a CPU to queue who is woken for it: the same for that */
 const volatile u32 usher_nr_possible = 1; /* a task with so many allowed CPUs may run everywhere */
 const volatile u64 usher_sizes[] = { sizeof(struct usher), sizeof(struct usher_host_cpu),
-				      sizeof(struct usher_group), sizeof(struct usher_group_time) }; /* to compare */
+				      sizeof(struct usher_group), sizeof(struct usher_group_time),
+				      sizeof(struct usher_groups), sizeof(struct usher_bandwidth) }; /* to compare */
 
 /* Set by the loader after load and before attach: addresses in the arena. */
 struct usher __arena *usher_root;
@@ -155,6 +157,28 @@ static __always_inline void rescue(struct usher __arena *u, u32 self)
 		kick(u, self, usher_rescue(u, self));
 }
 
+/* Whether somebody of a higher class is runnable on a CPU, who comes before all of ours. */
+static __always_inline bool outranked(s32 cpu)
+{
+	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->nr_running > rq->scx.nr_running;
+}
+
+/* How long a task has waited for a CPU, as the kernel's watchdog measures it; 0 for one that waited before we attached. */
+static __always_inline u64 waited_ticks(struct task_struct *p)
+{
+	u64 tick = bpf_jiffies64(), waited = tick - p->scx.runnable_at;
+
+	return waited <= tick - usher_began_tick ? waited : 0;
+}
+
+/* So many ticks, at least one, in nanoseconds. */
+static __always_inline u64 ticks_ns(u64 ticks)
+{
+	return ticks * ((bpf_ktime_get_ns() - usher_began_ns) / (bpf_jiffies64() - usher_began_tick));
+}
+
 #include "group.bpf.h"
 #include "record.bpf.h"
 #include "builtin.bpf.h"
@@ -194,6 +218,7 @@ static __always_inline bool comes_as_sent(struct usher __arena *u, struct task_s
 }
 
 #include "hand.bpf.h"
+#include "throttle.bpf.h"
 #include "follow.bpf.h"
 
 /*
@@ -232,8 +257,12 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		return prev_cpu;
 	}
 	if (usher_idle_mode != USHER_IDLE_USHER)
-		return builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
+		return throttled_until(p) ? prev_cpu : builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
 	late_look(u, self);
+	if (throttled_until(p)) {
+		usher_host_cpus[self].sync_pid = 0;
+		return prev_cpu;
+	}
 	if (!allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
 		count(self, USHER_HOST_NO_SET);
 		return prev_cpu;
@@ -389,6 +418,8 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, u->slice_ns, enq_flags);
 		return;
 	}
+	if (throttle(u, p, self, enq_flags))
+		return;
 	pinned = p->nr_cpus_allowed == 1 || usher_migration_disabled(p);
 	/*
 	 * A CPU that just comes online takes from no queue, and a task may be allowed on no other. Kernel threads of a CPU do
@@ -417,10 +448,14 @@ static __always_inline bool pinned_first(struct usher __arena *u, s32 cpu, u32 c
 }
 
 /* A task from the CPU's own queue, if there may be one. */
-static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 cpu)
+static __always_inline bool take_pinned(struct usher __arena *u, s32 cpu, u32 cid)
 {
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+
 	if (!me->pinned)
 		return false;
+	if (limiting())
+		throttle_waiting(u, USHER_DSQ_CPU + cpu, cid);
 	if (scx_bpf_dsq_move_to_local(USHER_DSQ_CPU + cpu, 0))
 		return true;
 	me->pinned = 0;
@@ -430,8 +465,11 @@ static __always_inline bool take_pinned(struct usher_host_cpu __arena *me, s32 c
 /* A task from a queue of several CPUs. Tasks that may not run here are passed over by the kernel. */
 static bool take_shared(struct usher __arena *u, s32 cpu, u32 cid, u32 queue)
 {
-	bool taken = queue == u->cids[cid].queue && u->cpus[cid].handed && take_handed(u, cpu, cid, queue);
+	bool taken;
 
+	if (limiting())
+		throttle_waiting(u, queue, cid);
+	taken = queue == u->cids[cid].queue && u->cpus[cid].handed && take_handed(u, cpu, cid, queue);
 	if (!taken)
 		taken = env_asymmetric(u) && take_fitting(u, cpu, cid, queue);
 	if (!taken && !scx_bpf_dsq_move_to_local(queue, 0)) {
@@ -456,19 +494,18 @@ static bool is_due(struct usher __arena *u, struct task_struct *curr, bool yield
  */
 static __noinline bool take_instead(struct usher __arena *u, s32 cpu, u32 cid, struct task_struct *prev, bool yields)
 {
-	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u32 own = u->cids[cid].queue;
 	s32 queue = usher_balance(u, cid);
 	u64 first = first_pinned(cpu, cid);
 	bool pinned = is_due(u, prev, yields, first, own);
 
-	if (pinned && pinned_first(u, cpu, cid, first) && take_pinned(me, cpu))
+	if (pinned && pinned_first(u, cpu, cid, first) && take_pinned(u, cpu, cid))
 		return true;
 	if (queue >= 0 && take_shared(u, cpu, cid, queue))
 		return true;
 	if (is_due(u, prev, yields, first_vtime(own), own) && take_shared(u, cpu, cid, own))
 		return true;
-	return pinned && take_pinned(me, cpu);
+	return pinned && take_pinned(u, cpu, cid);
 }
 
 /* What waits in a CPU's own queue goes to its local one, from where it runs without dispatch. */
@@ -515,23 +552,22 @@ static __always_inline void help(struct usher __arena *u, u32 cid)
 /* The queues in the core's order. */
 static __noinline bool take_any(struct usher __arena *u, s32 cpu, u32 cid)
 {
-	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	struct usher_walk walk = { .cid = cid };
 	s32 queue;
 
-	if (pinned_first(u, cpu, cid, first_pinned(cpu, cid)) && take_pinned(me, cpu))
+	if (pinned_first(u, cpu, cid, first_pinned(cpu, cid)) && take_pinned(u, cpu, cid))
 		return true;
 	for (;;) {
 		queue = usher_walk_next(u, &walk);
 		if (queue < 0 || !can_loop)
 			break;
 		/* Who waits for this CPU comes before who waits for others. */
-		if (queue != u->cids[cid].queue && take_pinned(me, cpu))
+		if (queue != u->cids[cid].queue && take_pinned(u, cpu, cid))
 			return true;
 		if (take_shared(u, cpu, cid, queue))
 			return true;
 	}
-	return take_pinned(me, cpu);
+	return take_pinned(u, cpu, cid);
 }
 
 /* Whether nobody runs on a CPU. With core scheduling the CPU that dispatches for it is another thread of its core. */
@@ -593,24 +629,24 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, time_shared(p, ran_ns), p->scx.weight);
 	scx_bpf_task_set_dsq_vtime(p, sleeps ? usher_vtime_sleep(u, vtime, queue) : vtime);
 	group_took(p, cid, ran_ns);
+	bandwidth_ran(p, cid);
 	return ran_ns;
 }
 
-/* How long a task waited that begins to run on cid, as the kernel's watchdog measures it: the longest is kept, and its group's. */
+/* How long a task waited that begins to run on cid: the longest is kept, and its group's. */
 static __always_inline void note_wait(struct task_struct *p, u32 cid)
 {
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
-	u64 tick = bpf_jiffies64();
-	u64 waited = tick - p->scx.runnable_at, waited_ns;
+	u64 ticks = waited_ticks(p), ns;
 
-	if (!waited || (!grouping(p) && waited <= me->waited_ticks) || waited > tick - usher_began_tick)
+	if (!ticks || (!grouping(p) && ticks <= me->waited_ticks))
 		return;
-	waited_ns = waited * ((bpf_ktime_get_ns() - usher_began_ns) / (tick - usher_began_tick));
-	group_took(p, cid, waited_ns);
-	if (waited <= me->waited_ticks)
+	ns = ticks_ns(ticks);
+	group_took(p, cid, ns);
+	if (ticks <= me->waited_ticks)
 		return;
-	me->waited_ticks = waited;
-	me->waited_ns = waited_ns;
+	me->waited_ticks = ticks;
+	me->waited_ns = ns;
 }
 
 /* This one and the next are also called by another CPU, which changes something of a task that runs. */
@@ -633,19 +669,12 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->ran_before_pid = p->pid;
 	me->ran_before_ns = p->se.sum_exec_runtime;
 	me->began_ns = p->se.sum_exec_runtime;
+	me->paid_ns = p->se.sum_exec_runtime;
 	me->gives_pid = 0;
 	if (!me->leaving)
 		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
-}
-
-/* Whether somebody of a higher class is runnable on a CPU, who comes before all of ours. */
-static __always_inline bool outranked(s32 cpu)
-{
-	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
-
-	return rq && rq->nr_running > rq->scx.nr_running;
 }
 
 /*
@@ -685,22 +714,22 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct usher __arena *u = usher();
 	u32 cid = cid_of(u, cpu);
-	bool goes_on, taken;
+	bool goes_on, yields = false, taken;
 
 	if (!known_cpu(u, cpu))
 		return;
 	late_look(u, cid);
 	help(u, cid);
+	if (limiting() && usher_groups->called)
+		unthrottle(u, cid);
 	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
 		/* It pays for the slice it had. Who yields ends it early. */
-		bool yields = charge(u, prev, cid, false) < u->slice_ns;
-
-		taken = take_instead(u, cpu, cid, prev, yields);
-	} else {
-		taken = take_any(u, cpu, cid);
+		yields = charge(u, prev, cid, false) < u->slice_ns;
+		goes_on = !throttled_until(prev);
 	}
+	taken = goes_on ? take_instead(u, cpu, cid, prev, yields) : take_any(u, cpu, cid);
 	if (usher_idle_mode == USHER_IDLE_USHER)
 		rescue(u, cid);
 	if (taken)
@@ -755,6 +784,7 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	if (!known_cpu(u, cpu))
 		return;
 	late_look(u, cid);
+	throttle_tick(p, cid);
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return;
 	class_goes_on(u, p, cid);
@@ -803,9 +833,13 @@ void BPF_STRUCT_OPS(usher_enable, struct task_struct *p)
 s32 BPF_STRUCT_OPS_SLEEPABLE(usher_init)
 {
 	struct usher __arena *u = usher();
-	s32 error;
+	s32 error = throttle_init();
 	u32 i;
 
+	if (error) {
+		scx_bpf_error("cannot prepare for groups with a limit: %d", error);
+		return error;
+	}
 	usher_began_tick = bpf_jiffies64();
 	usher_began_ns = bpf_ktime_get_ns();
 	for (i = 0; i < u->nr_queues && can_loop; i = env_next(u, i)) {

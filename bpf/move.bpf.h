@@ -107,13 +107,13 @@ static __always_inline bool move_on(struct usher __arena *u, struct task_struct 
 }
 
 /*
- * A CPU goes idle. True: its own task waits there, and it looks again. On such machines the kernel keeps no task whose slice ended,
+ * A CPU goes idle. True: its own task waits there, and it looks again. The kernel then keeps no task whose slice ended,
  * and where dispatch is not asked, or does not know the CPU, puts it into the CPU's local queue and goes idle all the same: on a CPU
  * that is leaving that is the very thread that takes it offline.
  */
 static __always_inline bool left_behind(s32 cpu)
 {
-	if (!(usher_unequal || usher_uncrowds) || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
+	if (!usher_keeps_nobody || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
 		return false;
 	scx_bpf_kick_cpu(cpu, 0);
 	return true;

@@ -28,6 +28,8 @@ enum usher_host_event {
 	USHER_HOST_MOVE_GIVEN_BACK, /* CPUs claimed for one that did not come */
 	USHER_HOST_UNHEARD,	   /* wakeups by a CPU that is not in the tables, or on its way offline */
 	USHER_HOST_FIT_TAKEN,	   /* tasks taken before the first of a queue, which was too heavy for the CPU */
+	USHER_HOST_THROTTLED,	   /* tasks that wait for the next period of their control group (cpu.max) */
+	USHER_HOST_UNTHROTTLED,	   /* ... and those that went on then */
 	USHER_HOST_BUILTIN_PICK,   /* the kernel's own idle selection found an idle CPU ... */
 	USHER_HOST_BUILTIN_NONE,   /* ... or found none */
 	USHER_HOST_NR_EVENTS,
@@ -64,7 +66,8 @@ struct usher_host_cpu {
 	__u32 gives_pid; /* the task that ran here and gives way to its partner, until it is put back */
 	__u32 helps;	 /* 1 + the CPU, as a cid, that idles beside its own queue, for which this one is to fetch from there */
 	__u32 sent_pid;	 /* the task that it placed last, on a CPU that it claimed, until somebody is queued by it */
-	__u32 unused[3];   /* to whole 64-byte lines */
+	__u32 unused;
+	__u64 paid_ns;	 /* what the task that runs now had run in its life when its group's limit was last told */
 	struct usher_set allowed; /* of the restricted task it decides about */
 };
 
@@ -84,7 +87,7 @@ struct usher_group {
 	__u32 parent; /* the root's is itself */
 	__u32 shares; /* 1024 for cpu.weight 100 */
 	__u32 part;   /* by the loader; 1024 in a new group: what its tasks weigh, in 1024ths of what their nice values say */
-	__u32 limit;  /* cpu.max, in 1024ths of a CPU; 0: none */
+	__u32 limiter; /* the nearest group, from this one upwards, with a limit (cpu.max); 0: none */
 	__u32 serial; /* tells it from others that had its id */
 	__u32 pool;   /* the same for groups whose tasks may run on the same CPUs; 0: on all */
 	__u32 cpus;   /* how many these are */
@@ -93,14 +96,31 @@ struct usher_group {
 struct usher_groups {
 	__u32 round;	  /* counted by the loader */
 	__u32 beyond;	  /* 1: there was a group whose id is too high */
-	__u32 unused[6];
+	__u32 limited;	  /* 1: there was a group with a limit */
+	__u32 called;	  /* 1: throttled tasks may go on: the next CPU that dispatches is to look */
+	__u64 asked_ns;	  /* for when the timer is set that calls; 0: for never */
+	__u64 throttles;  /* tasks throttled as they were queued */
+	__u64 seen;	  /* how many these were when somebody last looked */
+	__u64 unused[3];  /* to a whole 64-byte line */
 	struct usher_group of[];
+};
+
+/* What is left to a limited group: bpf/bandwidth.bpf.h. A line of its own, as CPUs that run its tasks write it. */
+struct usher_bandwidth {
+	__u64 left_ns;	 /* of this period's quota; signed: below 0 it is owed */
+	__u64 refill_ns; /* when the period ends */
+	__u64 quota_ns;	 /* cpu.max; 0: no limit */
+	__u64 period_ns;
+	__u64 burst_ns;	 /* cpu.max.burst: what may be left of earlier quotas */
+	__u32 above;	 /* the next limited group above; 0: none */
+	__u32 unused[5];
 };
 
 /* What the tasks of a group ran and waited on a CPU, in the block of that CPU. Written by it, under its runqueue lock. */
 struct usher_group_time {
 	__u64 ns;
 	__u64 weighted; /* times what their nice values say, 100 for 0 */
+	__u64 unpaid;	/* what they ran and whoever limits them has not paid yet */
 };
 
 #endif

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut};
 use std::time::{Duration, Instant};
 
-use crate::shared::{GroupEntry, GroupTime, GroupsHead};
+use crate::shared::{Bandwidth, GroupEntry, GroupTime, GroupsHead};
 
 /// How often the parts of groups are reckoned.
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -41,9 +41,6 @@ const NORMAL: f64 = 100.0;
 /// Shares of the kernel's for that.
 const NORMAL_SHARES: f64 = 1024.0;
 
-/// In what limits are counted, of a CPU.
-const LIMITS: f64 = 1024.0;
-
 /// The kernel's id of a group.
 type Id = u32;
 
@@ -59,9 +56,9 @@ pub fn room(cpus: usize) -> u32 {
     (1024 + 2 * there).next_power_of_two().min(most(cpus))
 }
 
-/// How many there may be at most: no more than 64 MiB of times.
+/// How many there may be at most: no more than 96 MiB of times.
 fn most(cpus: usize) -> u32 {
-    let most = (64 << 20) / (size_of::<GroupTime>() * cpus.max(1));
+    let most = (96 << 20) / (size_of::<GroupTime>() * cpus.max(1));
     1 << most.clamp(256, 16_384).ilog2()
 }
 
@@ -81,15 +78,21 @@ fn directories(at: &Path, levels: u32) -> u32 {
 struct Table {
     head: *mut GroupsHead,
     entries: *mut GroupEntry,
+    bandwidths: *const Bandwidth,
     times: *const GroupTime,
     groups: usize,
     cpus: usize,
 }
 
 impl Table {
-    /// Where in them the times begin.
-    fn times_at(groups: u32) -> usize {
+    /// Where in them the bandwidths begin.
+    fn bandwidths_at(groups: u32) -> usize {
         (size_of::<GroupsHead>() + groups as usize * size_of::<GroupEntry>()).next_multiple_of(64)
+    }
+
+    /// And the times.
+    fn times_at(groups: u32) -> usize {
+        Self::bandwidths_at(groups) + groups as usize * size_of::<Bandwidth>()
     }
 
     fn round(&self) -> u32 {
@@ -113,6 +116,17 @@ impl Table {
         unsafe { self.entries.add(id as usize).read_volatile() }
     }
 
+    /// `cpu.max` of a group, in CPUs.
+    fn limit(&self, id: Id) -> f64 {
+        assert!((id as usize) < self.groups);
+        // SAFETY: within the tables, which are there as `Sharing::build()` was promised.
+        let bandwidth = unsafe { self.bandwidths.add(id as usize).read_volatile() };
+        match (bandwidth.quota_ns, bandwidth.period_ns) {
+            (0, _) | (_, 0) => f64::INFINITY,
+            (quota, period) => quota as f64 / period as f64,
+        }
+    }
+
     fn set_part(&self, id: Id, part: u32) {
         assert!((id as usize) < self.groups);
         // SAFETY: within the tables, which are there as `Sharing::build()` was promised.
@@ -134,6 +148,16 @@ impl Table {
         }
         sums
     }
+}
+
+/// Where in memory the tables are.
+pub struct Addresses {
+    /// `struct usher_groups`.
+    pub groups: u64,
+    /// `struct usher_bandwidth`, by group.
+    pub bandwidths: u64,
+    /// `struct usher_group_time`, by CPU and there by group.
+    pub times: u64,
 }
 
 /// Divides CPU time among groups for as long as a scheduler is attached.
@@ -163,16 +187,18 @@ impl Sharing {
     /// There is zeroed memory of [`Self::bytes`] behind `at`, aligned to 64, for longer than this. BPF programs write to it,
     /// and nobody else.
     pub unsafe fn build(at: *mut u8, groups: u32, cpus: usize) -> Self {
-        // SAFETY: both are behind `at`, where there are so many bytes.
-        let (entries, times) = unsafe {
+        // SAFETY: all are behind `at`, where there are so many bytes.
+        let (entries, bandwidths, times) = unsafe {
             (
                 at.add(size_of::<GroupsHead>()),
+                at.add(Table::bandwidths_at(groups)),
                 at.add(Table::times_at(groups)),
             )
         };
         let table = Table {
             head: at.cast(),
             entries: entries.cast(),
+            bandwidths: bandwidths.cast(),
             times: times.cast(),
             groups: groups as usize,
             cpus,
@@ -189,9 +215,13 @@ impl Sharing {
         }
     }
 
-    /// Where BPF programs find the groups, and the times of their tasks.
-    pub fn addresses(&self) -> (u64, u64) {
-        (self.table.head as u64, self.table.times as u64)
+    /// Where BPF programs find them.
+    pub fn addresses(&self) -> Addresses {
+        Addresses {
+            groups: self.table.head as u64,
+            bandwidths: self.table.bandwidths as u64,
+            times: self.table.times as u64,
+        }
     }
 
     /// Reckons anew what the tasks of each group weigh, from what they did since the last time.
@@ -242,10 +272,7 @@ impl Sharing {
         let mut group = Group {
             parent: entry.parent,
             weight: f64::from(entry.shares.max(1)) * NORMAL / NORMAL_SHARES,
-            limit: match entry.limit {
-                0 => f64::INFINITY,
-                limit => f64::from(limit) / LIMITS,
-            },
+            limit: self.table.limit(id),
             tasks: since(time.ns, before.ns),
             weights: since(time.weighted, before.weighted),
             pool: entry.pool,

@@ -25,7 +25,7 @@ use crate::groups;
 use crate::hints::Hinting;
 use crate::record::Shape;
 use crate::report::{programs, Program, Startup};
-use crate::shared::{GroupEntry, GroupTime, HostCpu};
+use crate::shared::{Bandwidth, GroupEntry, GroupTime, GroupsHead, HostCpu};
 use crate::skel::{MainSkel, MainSkelBuilder, OpenMainSkel};
 
 /// The arena of the scheduler that is attached now, for whoever reads statistics.
@@ -198,9 +198,10 @@ impl<'obj> Attached<'obj> {
         bss.usher_root = arena.root() as _;
         bss.usher_host_cpus = arena.host_cpus() as _;
         if let Some(sharing) = arena.sharing() {
-            let (groups, times) = sharing.addresses();
-            bss.usher_groups = groups as _;
-            bss.usher_group_times = times as _;
+            let at = sharing.addresses();
+            bss.usher_groups = at.groups as _;
+            bss.usher_bandwidths = at.bandwidths as _;
+            bss.usher_group_times = at.times as _;
         }
         if let Some(rings) = arena.rings() {
             bss.usher_copies = rings.copies() as _;
@@ -336,8 +337,9 @@ fn open<'obj>(
     ops.timeout_ms = args.timeout_ms;
     ops.flags |= flags;
     let uncrowds = machine.smt() && !args.no_uncrowd && args.idle == Idle::Usher;
-    if machine.unequal() || uncrowds {
-        // A running task that moves must not be kept where it is: bpf/move.bpf.h.
+    let keeps_nobody = machine.unequal() || uncrowds || layout.groups() > 0;
+    if keeps_nobody {
+        // A running task must not be kept where it is if it moves (bpf/move.bpf.h), or is throttled (bpf/throttle.bpf.h).
         ops.flags |= *compat::SCX_OPS_ENQ_LAST;
     }
     // Within one LLC nobody gains by it. 0 on kernels that do not know it.
@@ -363,6 +365,7 @@ fn open<'obj>(
     rodata.usher_idle_mode = args.idle as u32;
     rodata.usher_unequal = machine.unequal() as _;
     rodata.usher_uncrowds = uncrowds as _;
+    rodata.usher_keeps_nobody = keeps_nobody as _;
     rodata.usher_queued_wakeups = (queued_wakeups != 0) as _;
     rodata.usher_follows = (machine.llcs() && !args.no_follow) as _;
     rodata.usher_nr_possible = machine.nr_possible;
@@ -405,6 +408,8 @@ fn check_sizes(skel: &OpenMainSkel<'_>) -> Result<()> {
         ("struct usher_host_cpu", size_of::<HostCpu>()),
         ("struct usher_group", size_of::<GroupEntry>()),
         ("struct usher_group_time", size_of::<GroupTime>()),
+        ("struct usher_groups", size_of::<GroupsHead>()),
+        ("struct usher_bandwidth", size_of::<Bandwidth>()),
     ];
     for ((name, here), &there) in here.into_iter().zip(&rodata.usher_sizes[1..]) {
         if here as u64 != there {

@@ -5,7 +5,7 @@
 pub const LEVELS: [&str; 4] = ["core", "llc", "node", "remote"];
 
 /// `enum usher_host_event`, by name.
-pub const HOST_EVENTS: [&str; 12] = [
+pub const HOST_EVENTS: [&str; 14] = [
     "pinned",
     "local",
     "shared",
@@ -16,6 +16,8 @@ pub const HOST_EVENTS: [&str; 12] = [
     "move-given-back",
     "unheard",
     "fit-taken",
+    "throttled",
+    "unthrottled",
     "builtin-pick",
     "builtin-none",
 ];
@@ -50,7 +52,8 @@ pub struct HostCpu {
     gives_pid: u32,
     helps: u32,
     sent_pid: u32,
-    unused: [u32; 3],
+    unused: u32,
+    paid_ns: u64,
     allowed: [u64; usher_core::MAX_CIDS / 64],
 }
 
@@ -61,7 +64,12 @@ pub struct GroupsHead {
     pub round: u32,
     /// Not 0: there was a group with too high an id.
     pub beyond: u32,
-    unused: [u32; 6],
+    limited: u32,
+    called: u32,
+    asked_ns: u64,
+    throttles: u64,
+    seen: u64,
+    unused: [u64; 3],
 }
 
 /// `struct usher_group`.
@@ -76,14 +84,29 @@ pub struct GroupEntry {
     pub shares: u32,
     /// What its tasks weigh, in 1024ths of what their nice values say.
     pub part: u32,
-    /// `cpu.max`, in 1024ths of a CPU; 0: none.
-    pub limit: u32,
+    /// The nearest group, from this one upwards, with a limit (`cpu.max`); 0: none.
+    pub limiter: u32,
     /// Tells it from others that had its id.
     pub serial: u32,
     /// The same for groups whose tasks may run on the same CPUs; 0: on all.
     pub pool: u32,
     /// How many these are.
     pub cpus: u32,
+}
+
+/// `struct usher_bandwidth`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bandwidth {
+    left_ns: u64,
+    refill_ns: u64,
+    /// `cpu.max`; 0: no limit.
+    pub quota_ns: u64,
+    /// In how long so much may be had.
+    pub period_ns: u64,
+    burst_ns: u64,
+    above: u32,
+    unused: [u32; 5],
 }
 
 /// `struct usher_group_time`.
@@ -94,4 +117,5 @@ pub struct GroupTime {
     pub ns: u64,
     /// Times what their nice values say, 100 for 0.
     pub weighted: u64,
+    unpaid: u64,
 }
