@@ -256,13 +256,13 @@ s32 BPF_STRUCT_OPS(usher_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		count(self, USHER_HOST_UNHEARD);
 		return prev_cpu;
 	}
-	if (usher_idle_mode != USHER_IDLE_USHER)
-		return throttled_until(p) ? prev_cpu : builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
 	late_look(u, self);
 	if (throttled_until(p)) {
 		usher_host_cpus[self].sync_pid = 0;
 		return prev_cpu;
 	}
+	if (usher_idle_mode != USHER_IDLE_USHER)
+		return builtin_select_cpu(u, p, prev_cpu, wake_flags, self);
 	if (!allowed_of(u, p, self, &r.allowed, &r.nr_allowed)) {
 		count(self, USHER_HOST_NO_SET);
 		return prev_cpu;
@@ -675,6 +675,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
+	throttle_running(p, cpu);
 }
 
 /*
@@ -702,6 +703,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 		return;
 	cid = cid_of(u, cpu);
 	charge(u, p, cid, !runnable);
+	throttle_stopping(p, runnable);
 	move_stop(u, p, cid, runnable);
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 	if (!runnable && usher_pair_asked(u, cid))

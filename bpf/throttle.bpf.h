@@ -5,7 +5,11 @@
  *
  * A timer is set for the first period that ends. It only calls a CPU: to move tasks takes a callback with interrupts off, its dispatch.
  *
- * Not throttled are threads of the kernel, who exits, and who has waited for so long that the kernel would eject us before long.
+ * A task that is in the kernel may hold what others wait for, and not only those of its group: it goes on until it is out of there, or has gone on
+ * for long. It is known to hold nothing if a tick found it in user mode and ended its slice, if it slept so that signals could wake it, as who
+ * waits for a pipe, a socket, a futex or a time does, and if it is newborn. Not throttled at all are threads of the kernel, and who exits.
+ *
+ * Who was throttled for so long that the kernel would eject us before long runs for an instant, which is all that the kernel asks.
  */
 #ifndef USHER_THROTTLE_BPF_H
 #define USHER_THROTTLE_BPF_H
@@ -21,18 +25,64 @@ struct {
 	__type(value, struct usher_timer);
 } usher_timers SEC(".maps");
 
+/* Of a task of a limited group. */
+struct usher_limited {
+	u64 utime;    /* what the kernel had counted as its time in user mode at its last tick */
+	u64 tick_ns;  /* what it had run in its life then, or when it was sent away as it began to run */
+	u64 owing_ns; /* the same at the first tick that found its group out of quota and it in the kernel; 0: that did not happen since it left that */
+	u32 holds;    /* 1: when it last stopped, or at that tick, it may have held something of the kernel's */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct usher_limited);
+} usher_limited SEC(".maps");
+
+/* What a kernel that can count times exactly (CONFIG_VIRT_CPU_ACCOUNTING_GEN) has in a task. */
+struct vtime___usher {
+	u32 state;
+} __attribute__((preserve_access_index));
+
+struct task_struct___vtime {
+	struct vtime___usher vtime;
+} __attribute__((preserve_access_index));
+
+#define USHER_TICK_NS (100 * 1000ULL)	/* who stops so soon after a tick does so because of it */
+#define USHER_OWING_NS (16 * 1000 * 1000ULL) /* for so long who is in the kernel may go on */
+#define USHER_TASK_INTERRUPTIBLE 1
+#define USHER_TASK_UNINTERRUPTIBLE 2
+#define USHER_VTIME_SYS 2		/* enum vtime_state, if times are counted exactly: in the kernel, ... */
+#define USHER_VTIME_USER 3		/* ... or, from here on, not */
+
 #define USHER_DSQ_THROTTLED (2ULL << 20) /* the ids of dispatch queues of the throttled, from here */
 #define USHER_NR_THROTTLED 64		 /* how many there are; whose a task waits in goes by its limiter */
 
 #define USHER_UNTHROTTLE_MOST 64	/* so many go on in one dispatch at most */
 #define USHER_LOOK_AGAIN_NS (1000 * 1000ULL) /* when to look again whether all did */
 
-/* Until when a task that ran or slept is not to run; 0: it may. */
+/* Whether a task that does not run, or that a tick stops, may hold something of the kernel's. */
+static __always_inline bool may_hold(struct task_struct *p)
+{
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
+
+	return l && l->holds;
+}
+
+/* Until when a task that does not run, or that a tick stops, is not to run; 0: it may. */
+static __noinline u64 limited_until(struct task_struct *p, u32 limiter)
+{
+	u64 until_ns = p->flags & (PF_KTHREAD | PF_EXITING) ? 0 : exhausted_until(limiter);
+
+	return until_ns && !may_hold(p) ? until_ns : 0;
+}
+
 static __always_inline u64 throttled_until(struct task_struct *p)
 {
 	u32 limiter = limiter_of_task(p);
 
-	return limiter && !(p->flags & (PF_KTHREAD | PF_EXITING)) ? exhausted_until(limiter) : 0;
+	return limiter ? limited_until(p, limiter) : 0;
 }
 
 /* The same for one that waits: not for too long. */
@@ -211,14 +261,87 @@ static int throttle_timer(void *map, u32 *key, struct usher_timer *timer)
 	return 0;
 }
 
+/*
+ * p begins to run on a CPU. Who may not, and was throttled for so long that it does, leaves again at once, before it gets to anything: that it
+ * ran is all that the kernel asks.
+ */
+static __noinline void limited_running(struct task_struct *p, s32 cpu)
+{
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
+
+	if (!l || !throttled_until(p))
+		return;
+	l->tick_ns = p->se.sum_exec_runtime;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+static __always_inline void throttle_running(struct task_struct *p, s32 cpu)
+{
+	if (limiter_of_task(p))
+		limited_running(p, cpu);
+}
+
+/* Whether a tick found p, which runs, in user mode. */
+static __always_inline bool in_user_mode(struct task_struct *p, struct usher_limited *l)
+{
+	struct task_struct___vtime *exact = (struct task_struct___vtime *)p;
+	u64 utime = p->utime;
+	bool more = utime != l->utime;
+
+	l->utime = utime;
+	if (bpf_core_field_exists(exact->vtime.state) && exact->vtime.state >= USHER_VTIME_SYS)
+		return exact->vtime.state >= USHER_VTIME_USER;
+	return more && l->tick_ns; /* at its first tick it is not known how much it had */
+}
+
 /* At a tick of p's CPU: the slice of who may not go on ends. */
+static __noinline void limited_tick(struct task_struct *p, u32 limiter)
+{
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 ran_ns = p->se.sum_exec_runtime;
+	bool exhausted = exhausted_until(limiter);
+
+	if (!l)
+		return; /* no memory: it goes on until it sleeps */
+	l->holds = !in_user_mode(p, l);
+	l->tick_ns = ran_ns;
+	if (!l->holds || !exhausted)
+		l->owing_ns = 0;
+	else if (!l->owing_ns)
+		l->owing_ns = ran_ns;
+	else if (ran_ns - l->owing_ns > USHER_OWING_NS)
+		l->holds = 0;
+	if (exhausted && !l->holds)
+		scx_bpf_task_set_slice(p, 0);
+}
+
 static __always_inline void throttle_tick(struct task_struct *p, u32 cid)
 {
-	if (!limiting())
+	u32 limiter = limiter_of_task(p);
+
+	if (!limiter)
 		return;
 	bandwidth_ran(p, cid);
-	if (throttled_until(p))
-		scx_bpf_task_set_slice(p, 0);
+	limited_tick(p, limiter);
+}
+
+/* p stops, and sleeps unless it is runnable. */
+static __noinline void limited_stopping(struct task_struct *p, bool runnable)
+{
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u32 state = p->__state;
+
+	if (!l)
+		return;
+	if (runnable && p->se.sum_exec_runtime - l->tick_ns < USHER_TICK_NS)
+		return; /* as the tick found it */
+	l->holds = runnable || !(state & USHER_TASK_INTERRUPTIBLE) || state & USHER_TASK_UNINTERRUPTIBLE;
+}
+
+static __always_inline void throttle_stopping(struct task_struct *p, bool runnable)
+{
+	if (limiter_of_task(p))
+		limited_stopping(p, runnable);
 }
 
 /* When the scheduler begins. */
