@@ -90,35 +90,50 @@ static __always_inline void group_confine(struct task_struct *p, struct usher_gr
 	entry->cpus = t ? t->nr_allowed : 0;
 }
 
-/* The first task of its group in this round: what the kernel says of the group and those above. Whoever else does so writes the same. */
-static __noinline void group_see(struct task_struct *p)
+/*
+ * The first task of its group in this round: what the kernel says of the group and those above. Whoever else does so writes the same. How many were
+ * looked at, as the verifier wants a global function to return a number.
+ */
+USHER_UNIT u32 group_see(struct task_struct *p __arg_trusted)
 {
 	struct task_group *group = p->sched_task_group, *parent;
 	u32 round = usher_groups->round, level, id, serial;
 	struct usher_group __arena *entry;
 
-	for (level = 0; level < USHER_GROUP_LEVELS && group && can_loop; level++) {
+	for (level = 0; level < USHER_GROUP_LEVELS && group && can_loop; level = env_next(usher(), level)) {
 		id = group_id(group);
 		entry = &usher_groups->of[id];
-		if (entry->round == round)
-			return;
 		serial = group->css.serial_nr;
+		parent = group->parent;
+		if (id && entry->round == round && entry->serial == serial)
+			break;
 		if (id && entry->serial != serial) {
 			entry->part = USHER_GROUP_WHOLE;
-			entry->serial = serial;
 			entry->pool = 0;
 			usher_bandwidths[id].quota_ns = 0;
 		}
 		if (id && !level)
 			group_confine(p, entry);
-		parent = group->parent;
 		entry->parent = parent ? group_id(parent) : id;
 		entry->shares = group_shares(group);
-		if (id)
+		if (id) {
 			bandwidth_see(group, entry, id);
+			entry->serial = serial;
+		}
 		entry->round = round;
 		group = parent;
 	}
+	return level;
+}
+
+/* The same, if it was not looked at in this round, or is of a group that had the id before. */
+static __always_inline void group_look(struct task_struct *p)
+{
+	u32 id = group_id(p->sched_task_group), serial = p->sched_task_group->css.serial_nr;
+	struct usher_group __arena *entry = &usher_groups->of[id];
+
+	if (entry->round != usher_groups->round || (id && entry->serial != serial))
+		group_see(p);
 }
 
 /* A task of cid ran or waited so long. */
@@ -135,8 +150,7 @@ static __always_inline void group_took(struct task_struct *p, u32 cid, u64 ns)
 	time = &usher_group_times[cid * usher_nr_groups + id];
 	time->ns += ns;
 	time->weighted += ns * p->scx.weight;
-	if (usher_groups->of[id].round != usher_groups->round)
-		group_see(p);
+	group_look(p);
 }
 
 #endif

@@ -5,7 +5,7 @@
  *
  * Queues: a dispatch queue for each of the core, under its number and ordered by virtual time; and one per CPU
  * for tasks that may run nowhere else. A task whose wakeup found an idle CPU goes straight to that
- * CPU's local queue.
+ * CPU's local queue. Tasks of groups that have used up their quota wait in some more (throttle.bpf.h).
  *
  *   select_cpu    place(); a claimed CPU gets the task at once, or, where the kernel queues wakeups, at enqueue; but who always wakes the same one
  *                 may give way to it
@@ -675,7 +675,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
-	throttle_running(p, cpu);
+	throttle_running(u, p, cpu);
 }
 
 /*
@@ -727,7 +727,7 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 	misfit_answer(u, prev, cid);
 	goes_on = prev && prev->scx.flags & SCX_TASK_QUEUED && !moves(u, prev, cid);
 	if (goes_on) {
-		/* It pays for the slice it had. Who yields ends it early. */
+		/* It pays for the slice it had. Who yields ends it early, and who is to be throttled does not go on. */
 		yields = charge(u, prev, cid, false) < u->slice_ns;
 		goes_on = !throttled_until(prev);
 	}
@@ -740,6 +740,8 @@ void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
 		/* Nobody comes before it. */
 		scx_bpf_task_set_slice(prev, u->slice_ns);
 		count(cid, USHER_HOST_KEPT);
+		if (limiting())
+			limited_kept(prev);
 		return;
 	}
 	if (usher_idle_mode == USHER_IDLE_USHER && in_service(u, cpu))
@@ -782,15 +784,16 @@ void BPF_STRUCT_OPS(usher_tick, struct task_struct *p)
 	struct usher __arena *u = usher();
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 cid = cid_of(u, cpu);
+	bool leaves;
 
 	if (!known_cpu(u, cpu))
 		return;
 	late_look(u, cid);
-	throttle_tick(p, cid);
+	leaves = limiting() && throttle_tick(p, cid);
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		return;
 	class_goes_on(u, p, cid);
-	if (running_move(u))
+	if (running_move(u) && !leaves)
 		move_tick(u, p, cid);
 	if (u->soon_ns)
 		kick(u, cid, usher_queue_overdue(u, cid, scx_bpf_now()));
@@ -885,6 +888,8 @@ static void cpu_changes(s32 cpu, bool leaving)
 		usher_host_cpus[cid_of(u, cpu)].leaving = leaving;
 	if (preempting() && known_cpu(u, cpu) && leaving)
 		usher_cpupri_set(u, cid_of(u, cpu), USHER_NO_LEVEL);
+	if (limiting())
+		usher_groups->called = 1; /* it waits for those that are throttled there */
 	bpf_ringbuf_output(&usher_news, &kind, sizeof(kind), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -5,7 +5,7 @@
  *
  * A running task cannot be pulled. So the tick of its CPU claims an idle one for it, notes both in its block and ends the
  * slice; the task is then put back as if to wait, and handed to that CPU instead. The kernel keeps a task whose slice
- * ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which the loader sets on such machines).
+ * ended and beside whom nobody waits, unless asked not to (SCX_OPS_ENQ_LAST, which the loader sets where tasks move or are throttled).
  */
 #ifndef USHER_MOVE_BPF_H
 #define USHER_MOVE_BPF_H

@@ -97,11 +97,12 @@ struct usher_groups {
 	__u32 round;	  /* counted by the loader */
 	__u32 beyond;	  /* 1: there was a group whose id is too high */
 	__u32 limited;	  /* 1: there was a group with a limit */
-	__u32 called;	  /* 1: throttled tasks may go on: the next CPU that dispatches is to look */
+	__u32 unused[13]; /* to a whole 64-byte line: what follows is written by who throttles */
 	__u64 asked_ns;	  /* for when the timer is set that calls; 0: for never */
 	__u64 throttles;  /* tasks throttled as they were queued */
 	__u64 seen;	  /* how many these were when somebody last looked */
-	__u64 unused[3];  /* to a whole 64-byte line */
+	__u32 called;	  /* 1: throttled tasks may go on: the next CPU that dispatches is to look */
+	__u32 unused2[9];
 	struct usher_group of[];
 };
 

@@ -6,10 +6,12 @@
  * A timer is set for the first period that ends. It only calls a CPU: to move tasks takes a callback with interrupts off, its dispatch.
  *
  * A task that is in the kernel may hold what others wait for, and not only those of its group: it goes on until it is out of there, or has gone on
- * for long. It is known to hold nothing if a tick found it in user mode and ended its slice, if it slept so that signals could wake it, as who
- * waits for a pipe, a socket, a futex or a time does, and if it is newborn. Not throttled at all are threads of the kernel, and who exits.
+ * for long. It is taken to hold nothing if a tick found it in user mode and its slice ended there, if it slept so that signals could wake it, as
+ * who waits for a pipe, a socket, a futex or a time does, and if it is newborn. (A few sleep so with something held, as who waits for an answer of FUSE. What
+ * they hold is held for as long as somebody else likes anyway.)
  *
- * Who was throttled for so long that the kernel would eject us before long runs for an instant, which is all that the kernel asks.
+ * Not throttled at all are threads of the kernel, who exits or is to, and whom a CPU that is on its way offline waits for. Who was throttled for
+ * so long that the kernel would eject us before long runs for an instant, which is all that the kernel asks.
  */
 #ifndef USHER_THROTTLE_BPF_H
 #define USHER_THROTTLE_BPF_H
@@ -27,10 +29,10 @@ struct {
 
 /* Of a task of a limited group. */
 struct usher_limited {
-	u64 utime;    /* what the kernel had counted as its time in user mode at its last tick */
-	u64 tick_ns;  /* what it had run in its life then, or when it was sent away as it began to run */
-	u64 owing_ns; /* the same at the first tick that found its group out of quota and it in the kernel; 0: that did not happen since it left that */
-	u32 holds;    /* 1: when it last stopped, or at that tick, it may have held something of the kernel's */
+	u64 judged_ns; /* what it had run in its life when the rest was last true */
+	u64 utime;     /* what the kernel had counted as its time in user mode */
+	u64 owing_ns;  /* what it had run at the first tick that found its group out of quota and it in the kernel; 0: no such tick since it slept or left that */
+	u32 holds;     /* 1: it may hold something of the kernel's */
 };
 
 struct {
@@ -40,42 +42,42 @@ struct {
 	__type(value, struct usher_limited);
 } usher_limited SEC(".maps");
 
-/* What a kernel that can count times exactly (CONFIG_VIRT_CPU_ACCOUNTING_GEN) has in a task. */
-struct vtime___usher {
-	u32 state;
-} __attribute__((preserve_access_index));
-
-struct task_struct___vtime {
-	struct vtime___usher vtime;
-} __attribute__((preserve_access_index));
-
-#define USHER_TICK_NS (100 * 1000ULL)	/* who stops so soon after a tick does so because of it */
+#define USHER_JUDGED_NS (2 * 1000 * 1000ULL) /* who runs for so long is no longer what it was found to be */
+#define USHER_TICK_NS (20 * 1000 * 1000ULL) /* no tick lasts so long */
 #define USHER_OWING_NS (16 * 1000 * 1000ULL) /* for so long who is in the kernel may go on */
+
 #define USHER_TASK_INTERRUPTIBLE 1
 #define USHER_TASK_UNINTERRUPTIBLE 2
-#define USHER_VTIME_SYS 2		/* enum vtime_state, if times are counted exactly: in the kernel, ... */
-#define USHER_VTIME_USER 3		/* ... or, from here on, not */
+#define USHER_SIGNAL_GROUP_EXIT 4
 
 #define USHER_DSQ_THROTTLED (2ULL << 20) /* the ids of dispatch queues of the throttled, from here */
 #define USHER_NR_THROTTLED 64		 /* how many there are; whose a task waits in goes by its limiter */
+#define USHER_THROTTLE_MOST 64		 /* so many tasks are moved at once, and CPUs looked at, at most */
 
-#define USHER_UNTHROTTLE_MOST 64	/* so many go on in one dispatch at most */
-#define USHER_LOOK_AGAIN_NS (1000 * 1000ULL) /* when to look again whether all did */
-
-/* Whether a task that does not run, or that a tick stops, may hold something of the kernel's. */
+/* Whether a task that does not run, or that a tick just stopped, may hold something of the kernel's. */
 static __always_inline bool may_hold(struct task_struct *p)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
 
-	return l && l->holds;
+	if (!l)
+		return p->se.sum_exec_runtime;
+	return l->holds || p->se.sum_exec_runtime - l->judged_ns > USHER_JUDGED_NS;
 }
 
-/* Until when a task that does not run, or that a tick stops, is not to run; 0: it may. */
-static __noinline u64 limited_until(struct task_struct *p, u32 limiter)
+/* Until when a group keeps a task from running, whatever it holds; 0: no group does. */
+static __noinline u64 owing_until(struct task_struct *p, u32 limiter)
 {
-	u64 until_ns = p->flags & (PF_KTHREAD | PF_EXITING) ? 0 : exhausted_until(limiter);
+	if (p->flags & (PF_KTHREAD | PF_EXITING) || p->signal->flags & USHER_SIGNAL_GROUP_EXIT || p->signal->group_exec_task)
+		return 0;
+	return exhausted_until(limiter);
+}
 
-	return until_ns && !may_hold(p) ? until_ns : 0;
+/* Until when a task that does not run, or that a tick just stopped, is not to run; 0: it may. */
+USHER_UNIT u64 limited_until(struct task_struct *p __arg_trusted, u32 limiter)
+{
+	u64 until_ns = owing_until(p, limiter);
+
+	return until_ns && !may_hold(p) && in_service(usher(), scx_bpf_task_cpu(p)) ? until_ns : 0;
 }
 
 static __always_inline u64 throttled_until(struct task_struct *p)
@@ -85,14 +87,13 @@ static __always_inline u64 throttled_until(struct task_struct *p)
 	return limiter ? limited_until(p, limiter) : 0;
 }
 
-/* The same for one that waits: not for too long. */
+/* The same for one that waits: not for too long, lest it waits for as long in a queue again. */
 static __always_inline u64 waits_until(struct usher __arena *u, struct task_struct *p)
 {
 	u64 until_ns = throttled_until(p);
-
 	u64 ticks = until_ns ? waited_ticks(p) : 0;
 
-	return ticks && ticks_ns(ticks) >= u->patience_ns ? 0 : until_ns;
+	return ticks && ticks_ns(ticks) >= u->patience_ns / 2 ? 0 : until_ns;
 }
 
 static __always_inline u64 throttled_queue(u32 limiter)
@@ -100,25 +101,42 @@ static __always_inline u64 throttled_queue(u32 limiter)
 	return USHER_DSQ_THROTTLED + limiter % USHER_NR_THROTTLED;
 }
 
-/*
- * Somebody is throttled, and goes on no sooner than at_ns. If two CPUs ask for the timer at once it may be set for the later of both
- * times, which is a period.
- */
-static __noinline void ask_timer(u64 at_ns)
+/* Sets the timer. Whether it is set: if not, for want of memory, whoever dispatches next looks instead. */
+static __always_inline bool set_timer(struct usher_timer *timer, u64 at_ns)
 {
-	struct usher_groups __arena *groups = usher_groups;
-	struct usher_timer *timer;
-	u64 now_ns = scx_bpf_now(), asked_ns;
-	u32 key = 0;
+	u64 now_ns = scx_bpf_now();
 
-	asked_ns = *(volatile u64 __arena *)&groups->asked_ns;
-	if (asked_ns && (s64)(asked_ns - at_ns) <= 0)
-		return;
+	if (!bpf_timer_start(&timer->timer, (s64)(at_ns - now_ns) > 0 ? at_ns - now_ns : 0, 0))
+		return true;
+	usher_groups->asked_ns = 0;
+	usher_groups->called = 1;
+	return false;
+}
+
+/*
+ * Somebody is throttled, and goes on no sooner than at_ns. The barrier is between its arrival, or that it was counted, and the look at
+ * asked_ns: see begin_look(). Of two CPUs that set the timer at once the later one may be asked for the later time; so each looks whether the other was
+ * asked for a sooner one. Whether the timer is set.
+ */
+USHER_UNIT bool ask_timer(u64 at_ns)
+{
+	volatile u64 __arena *asked_ns = &usher_groups->asked_ns;
+	struct usher_timer *timer;
+	u32 key = 0;
+	u64 asked;
+
+	usher_bpf_barrier();
+	asked = *asked_ns;
+	if (asked && (s64)(asked - at_ns) <= 0)
+		return true;
 	timer = bpf_map_lookup_elem(&usher_timers, &key);
 	if (!timer)
-		return;
-	groups->asked_ns = at_ns;
-	bpf_timer_start(&timer->timer, (s64)(at_ns - now_ns) > 0 ? at_ns - now_ns : 0, 0);
+		return false;
+	*asked_ns = at_ns;
+	if (!set_timer(timer, at_ns))
+		return false;
+	asked = *asked_ns;
+	return !asked || (s64)(asked - at_ns) >= 0 || set_timer(timer, asked);
 }
 
 /* At enqueue: whether p may not run for now, and waits elsewhere. */
@@ -129,24 +147,26 @@ static __noinline bool throttle(struct usher __arena *u, struct task_struct *p, 
 	if (!until_ns)
 		return false;
 	count(self, USHER_HOST_THROTTLED);
-	__sync_fetch_and_add(&usher_groups->throttles, 1); /* before the look at asked_ns: see begin_look() */
+	scx_bpf_task_set_dsq_vtime(p, due_of(u, p));
 	scx_bpf_dsq_insert(p, throttled_queue(limiter_of_task(p)), u->slice_ns, enq_flags);
+	__sync_fetch_and_add(&usher_groups->throttles, 1);
 	ask_timer(until_ns);
 	return true;
 }
 
-/* Who is first in a queue, and may not run for now, waits elsewhere. Before a CPU takes from it. */
-static __noinline void throttle_waiting(struct usher __arena *u, u64 queue, u32 self)
+/* Who is first in a queue, and may not run for now, waits elsewhere. Before a CPU takes from it. How many these were. */
+USHER_UNIT u32 throttle_waiting(struct usher __arena *u __arg_arena, u64 queue, u32 self)
 {
 	struct task_struct *p;
+	u32 moved = 0;
 	u64 until_ns;
 
 	if (!scx_bpf_dsq_nr_queued(queue))
-		return;
+		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		until_ns = waits_until(u, p);
-		if (!until_ns)
+		if (!until_ns || moved == USHER_THROTTLE_MOST)
 			break;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, u->slice_ns);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, due_of(u, p));
@@ -154,178 +174,214 @@ static __noinline void throttle_waiting(struct usher __arena *u, u64 queue, u32 
 			break;
 		count(self, USHER_HOST_THROTTLED);
 		ask_timer(until_ns);
+		moved = env_next(u, moved);
 	}
 	bpf_rcu_read_unlock();
+	return moved;
 }
 
 /*
- * One that waited elsewhere may run: it goes to its own CPU if it may run nowhere else, and else to the queue there, as at enqueue.
+ * p was put into queue, that of its CPU: an idle CPU for it. As at enqueue, but its allowed CPUs are read without a lock.
  *
- * Tolerated: its allowed CPUs are read without a lock. If they change meanwhile a CPU may be sent to look for it in vain.
+ * Tolerated: if they change meanwhile a CPU may be sent to look for it in vain, and it waits for the next that comes to the queue.
  */
-static __always_inline void unthrottle_one(struct usher __arena *u, struct bpf_iter_scx_dsq *it, struct task_struct *p, u32 self)
+USHER_UNIT u32 look_for(struct usher __arena *u __arg_arena, struct task_struct *p __arg_trusted, u32 queue, u32 self)
 {
-	s32 cpu = scx_bpf_task_cpu(p);
-	struct usher_query q = { .from = cid_of(u, cpu), .self = self };
-	u32 queue = u->cids[q.from].queue, nr;
-	bool known;
+	struct usher_query q = { .from = cid_of(u, scx_bpf_task_cpu(p)), .self = self };
+	u32 nr = 0;
+	bool known = allowed_of(u, p, self, &q.allowed, &nr);
 
-	count(self, USHER_HOST_UNTHROTTLED);
-	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p) || !known_cpu(u, cpu)) {
-		scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-		return;
-	}
-	known = allowed_of(u, p, self, &q.allowed, &nr);
-	scx_bpf_dsq_move_set_vtime(it, usher_vtime_enter(u, p->scx.dsq_vtime, queue));
-	if (!scx_bpf_dsq_move_vtime(it, p, queue, 0))
-		return;
 	usher_queue_fill(u, queue, !known || q.allowed);
 	if (usher_idle_mode != USHER_IDLE_USHER)
 		builtin_look(u, p, self);
 	else if (known)
 		kick(u, self, usher_look(u, &q));
+	return nr;
 }
 
-/* The earlier of two times; 0 is none. */
-static __always_inline u64 earlier(u64 a_ns, u64 b_ns)
+/* One that waited elsewhere may run: it goes to its own CPU if it may run nowhere else, and else to the queue there. */
+static __always_inline void unthrottle_one(struct usher __arena *u, struct bpf_iter_scx_dsq *it, struct task_struct *p, u32 self)
 {
-	return !a_ns || (b_ns && (s64)(b_ns - a_ns) < 0) ? b_ns : a_ns;
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 queue;
+
+	count(self, USHER_HOST_UNTHROTTLED);
+	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p) || !known_cpu(u, cpu)) {
+		scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE); /* kernels before 2026 tell nobody of a task that was moved so */
+		return;
+	}
+	queue = u->cids[cid_of(u, cpu)].queue;
+	scx_bpf_dsq_move_set_vtime(it, usher_vtime_enter(u, p->scx.dsq_vtime, queue));
+	if (scx_bpf_dsq_move_vtime(it, p, queue, 0))
+		look_for(u, p, queue, self);
 }
 
 /*
- * Before a look at who may go on; when to look again at the latest, or 0. For who was put there an instant ago may not have arrived. Either it is
- * counted by now, and there will be another look, or it comes after asked_ns was reset, and asks for the timer itself.
+ * Before a look at who may go on. For who was put there an instant ago may not have arrived. Either it is counted by now, and there will be another
+ * look, or it comes after asked_ns was reset, and asks for the timer itself.
  */
-static __noinline u64 begin_look(void)
+static __noinline void begin_look(void)
 {
 	u64 throttles;
 
 	usher_groups->called = 0;
 	usher_groups->asked_ns = 0;
-	throttles = __sync_val_compare_and_swap(&usher_groups->throttles, 0, 0); /* a full barrier */
+	usher_bpf_barrier();
+	throttles = *(volatile u64 __arena *)&usher_groups->throttles;
 	if (throttles == usher_groups->seen)
-		return 0;
+		return;
 	usher_groups->seen = throttles;
-	return scx_bpf_now() + USHER_LOOK_AGAIN_NS;
+	ask_timer(scx_bpf_now() + USHER_LOOK_AGAIN_NS);
 }
 
-/* At dispatch, called by the timer: who waits elsewhere and may run goes on. */
-static __noinline void unthrottle(struct usher __arena *u, u32 self)
+/* At dispatch, called by the timer: who waits elsewhere and may run goes on. How many these were. */
+USHER_UNIT u32 unthrottle(struct usher __arena *u __arg_arena, u32 self)
 {
-	u64 next_ns = begin_look();
 	struct task_struct *p;
 	u32 i, moved = 0;
 
+	begin_look();
 	for (i = 0; i < USHER_NR_THROTTLED && can_loop; i = env_next(u, i)) {
+		u32 waits = 0;
+
 		if (!scx_bpf_dsq_nr_queued(USHER_DSQ_THROTTLED + i))
 			continue;
 		bpf_rcu_read_lock();
 		bpf_for_each(scx_dsq, p, USHER_DSQ_THROTTLED + i, 0) {
-			u64 until_ns = waits_until(u, p);
+			u64 until_ns;
 
-			if (until_ns) {
-				next_ns = earlier(next_ns, until_ns);
+			group_look(p);
+			/* Those behind one that waits came later; only of those of other groups it is not known. */
+			if (waits && limiter_of_task(p) == waits)
 				continue;
-			}
-			if (moved == USHER_UNTHROTTLE_MOST) {
-				next_ns = scx_bpf_now();
-				break;
+			until_ns = waits_until(u, p);
+			if (!until_ns && moved == USHER_THROTTLE_MOST)
+				until_ns = scx_bpf_now();
+			if (until_ns) {
+				ask_timer(until_ns);
+				waits = limiter_of_task(p);
+				continue;
 			}
 			moved = env_next(u, moved);
 			unthrottle_one(u, BPF_FOR_EACH_ITER, p, self);
 		}
 		bpf_rcu_read_unlock();
 	}
-	if (next_ns)
-		ask_timer(next_ns);
+	return moved;
 }
 
-/* The timer: calls a CPU that runs ours or nothing, and asks again soon, in case it does not come. */
+/* The timer: calls a CPU that idles, if one is among the next, or runs ours; and asks again soon, in case it does not come. */
 static int throttle_timer(void *map, u32 *key, struct usher_timer *timer)
 {
 	struct usher __arena *u = usher();
-	u32 self = cid_of(u, bpf_get_smp_processor_id()), i, cid = self;
+	u32 cid = cid_of(u, bpf_get_smp_processor_id()), i;
+	s32 called = -1;
 
 	if (!usher_groups->asked_ns)
 		return 0;
 	usher_groups->called = 1;
-	for (i = 0; i < u->nr_cids && can_loop; i = env_next(u, i)) {
-		if (in_service(u, u->cids[cid].cpu) && !outranked(u->cids[cid].cpu)) {
-			scx_bpf_kick_cpu(u->cids[cid].cpu, SCX_KICK_PREEMPT);
-			break;
+	for (i = 0; i < u->nr_cids && (called < 0 || i < USHER_THROTTLE_MOST) && can_loop; i = env_next(u, i)) {
+		s32 cpu = u->cids[cid].cpu;
+
+		if (in_service(u, cpu) && !outranked(cpu)) {
+			if (called < 0)
+				called = cpu;
+			if (u->cpus[cid].idle) {
+				called = cpu;
+				break;
+			}
 		}
 		if (++cid == u->nr_cids)
 			cid = 0;
 	}
+	if (called >= 0)
+		scx_bpf_kick_cpu(called, SCX_KICK_PREEMPT);
 	bpf_timer_start(&timer->timer, USHER_LOOK_AGAIN_NS, 0);
 	return 0;
 }
 
 /*
- * p begins to run on a CPU. Who may not, and was throttled for so long that it does, leaves again at once, before it gets to anything: that it
- * ran is all that the kernel asks.
+ * p begins to run on a CPU. Who may not leaves again at once, before it gets to anything: mostly it was throttled for so long that it is here all the same.
  */
-static __noinline void limited_running(struct task_struct *p, s32 cpu)
+static __noinline void limited_running(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 limiter)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
 
-	if (!l || !throttled_until(p))
+	if (!l)
 		return;
-	l->tick_ns = p->se.sum_exec_runtime;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	l->utime = p->utime;
+	if (limited_until(p, limiter))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else
+		l->holds = 1;
+	l->judged_ns = p->se.sum_exec_runtime;
 }
 
-static __always_inline void throttle_running(struct task_struct *p, s32 cpu)
+static __always_inline void throttle_running(struct usher __arena *u, struct task_struct *p, s32 cpu)
 {
-	if (limiter_of_task(p))
-		limited_running(p, cpu);
+	u32 limiter = limiter_of_task(p);
+
+	if (limiter)
+		limited_running(u, p, cpu, limiter);
 }
 
-/* Whether a tick found p, which runs, in user mode. */
+/*
+ * At a tick: whether it found p in user mode. Where the kernel counts times exactly (nohz_full) it is there if it was there since the last one.
+ * Nothing is known if not every tick of it came here.
+ */
 static __always_inline bool in_user_mode(struct task_struct *p, struct usher_limited *l)
 {
-	struct task_struct___vtime *exact = (struct task_struct___vtime *)p;
 	u64 utime = p->utime;
-	bool more = utime != l->utime;
+	bool more = utime != l->utime && p->se.sum_exec_runtime - l->judged_ns < USHER_TICK_NS;
 
 	l->utime = utime;
-	if (bpf_core_field_exists(exact->vtime.state) && exact->vtime.state >= USHER_VTIME_SYS)
-		return exact->vtime.state >= USHER_VTIME_USER;
-	return more && l->tick_ns; /* at its first tick it is not known how much it had */
+	return more;
 }
 
-/* At a tick of p's CPU: the slice of who may not go on ends. */
-static __noinline void limited_tick(struct task_struct *p, u32 limiter)
+/* At a tick of p's CPU: whether the slice was ended, of one that may not go on. */
+static __noinline bool limited_tick(struct task_struct *p, u32 limiter)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 ran_ns = p->se.sum_exec_runtime;
-	bool exhausted = exhausted_until(limiter);
+	bool owing = owing_until(p, limiter), in_kernel;
 
 	if (!l)
-		return; /* no memory: it goes on until it sleeps */
-	l->holds = !in_user_mode(p, l);
-	l->tick_ns = ran_ns;
-	if (!l->holds || !exhausted)
+		return false; /* no memory: it goes on */
+	in_kernel = !in_user_mode(p, l);
+	l->judged_ns = ran_ns;
+	if (!in_kernel || !owing)
 		l->owing_ns = 0;
 	else if (!l->owing_ns)
 		l->owing_ns = ran_ns;
 	else if (ran_ns - l->owing_ns > USHER_OWING_NS)
-		l->holds = 0;
-	if (exhausted && !l->holds)
-		scx_bpf_task_set_slice(p, 0);
+		in_kernel = false;
+	/* It holds nothing if it stops now. */
+	l->holds = in_kernel || (!owing && p->scx.slice);
+	if (l->holds || !owing)
+		return false;
+	scx_bpf_task_set_slice(p, 0);
+	return true;
 }
 
-static __always_inline void throttle_tick(struct task_struct *p, u32 cid)
+static __always_inline bool throttle_tick(struct task_struct *p, u32 cid)
 {
 	u32 limiter = limiter_of_task(p);
 
-	if (!limiter)
-		return;
 	bandwidth_ran(p, cid);
-	limited_tick(p, limiter);
+	return limiter && limited_tick(p, limiter);
 }
 
-/* p stops, and sleeps unless it is runnable. */
+/* p goes on, whose slice had ended. */
+static __noinline void limited_kept(struct task_struct *p)
+{
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
+
+	if (l)
+		l->holds = 1;
+}
+
+/* p stops, and sleeps unless it is runnable: then it holds what it did. */
 static __noinline void limited_stopping(struct task_struct *p, bool runnable)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -333,9 +389,14 @@ static __noinline void limited_stopping(struct task_struct *p, bool runnable)
 
 	if (!l)
 		return;
-	if (runnable && p->se.sum_exec_runtime - l->tick_ns < USHER_TICK_NS)
-		return; /* as the tick found it */
-	l->holds = runnable || !(state & USHER_TASK_INTERRUPTIBLE) || state & USHER_TASK_UNINTERRUPTIBLE;
+	l->utime = p->utime;
+	if (!runnable) {
+		l->owing_ns = 0;
+		l->holds = !(state & USHER_TASK_INTERRUPTIBLE) || state & USHER_TASK_UNINTERRUPTIBLE;
+	} else if (p->se.sum_exec_runtime - l->judged_ns > USHER_JUDGED_NS) {
+		l->holds = 1;
+	}
+	l->judged_ns = p->se.sum_exec_runtime;
 }
 
 static __always_inline void throttle_stopping(struct task_struct *p, bool runnable)

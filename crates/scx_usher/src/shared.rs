@@ -65,11 +65,12 @@ pub struct GroupsHead {
     /// Not 0: there was a group with too high an id.
     pub beyond: u32,
     limited: u32,
-    called: u32,
+    unused: [u32; 13],
     asked_ns: u64,
     throttles: u64,
     seen: u64,
-    unused: [u64; 3],
+    called: u32,
+    unused2: [u32; 9],
 }
 
 /// `struct usher_group`.

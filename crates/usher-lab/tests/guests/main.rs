@@ -8,6 +8,7 @@ mod capacity;
 mod here;
 mod hints;
 mod kernels;
+mod limits;
 mod overload;
 mod parity;
 mod preempt;
