@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long)]
     pub no_follow: bool,
 
-    /// Divide CPU time among tasks alone. Without, control groups get theirs by `cpu.weight`, reckoned twice a second.
+    /// Divide CPU time among tasks alone. Without, control groups get theirs by `cpu.weight`, reckoned twice a second, and no more than `cpu.max`.
     #[arg(long)]
     pub no_groups: bool,
 

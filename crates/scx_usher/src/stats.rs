@@ -122,6 +122,9 @@ pub struct Metrics {
     /// Of those, who ask for more than they may have.
     #[stat(desc = "of those, groups that ask for more CPU time than they may have")]
     pub groups_short: u64,
+    /// Tasks of groups out of quota.
+    #[stat(desc = "tasks that had to wait for their control group's next period (cpu.max)")]
+    pub throttled: u64,
     /// The longest wait.
     #[stat(desc = "the longest that a task waited for a CPU since the start, in milliseconds")]
     pub longest_wait_ms: u64,
@@ -178,6 +181,7 @@ impl From<&Counters> for Metrics {
             fit_taken: host("fit-taken"),
             groups: counters.shares.groups as u64,
             groups_short: counters.shares.short as u64,
+            throttled: host("throttled"),
             longest_wait_ms: counters.waited_ns / 1_000_000,
             reasons: core
                 .reasons()
@@ -248,11 +252,11 @@ impl Metrics {
             self.hints_by_rule,
             self.longest_wait_ms
         )?;
-        if self.groups_short > 0 {
+        if self.groups_short + self.throttled > 0 {
             writeln!(
                 out,
-                "  control groups {}  that ask for more than they may have {}",
-                self.groups, self.groups_short
+                "  control groups {}  that ask for more than they may have {}  throttled {}",
+                self.groups, self.groups_short, self.throttled
             )?;
         }
         if self.misfit_waits + self.running_moved + self.fit_taken > 0 {

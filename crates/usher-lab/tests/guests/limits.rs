@@ -70,10 +70,11 @@ fn had(kernel: &str, shape: &str, tasks: &str) -> BTreeMap<String, Vec<u64>> {
     had
 }
 
-/// Asserts that each has had what it was due, within a tenth and one per cent of a CPU.
+/// Asserts that each has had no more than it was due in each measurement, by a tenth and one per cent of a CPU, as the last slices of a measurement may
+/// be paid behind it; and no less than three quarters, as others run, too.
 fn assert_due(had: &BTreeMap<String, Vec<u64>>, due: &[(&str, &[u64])]) {
     for &(name, due) in due {
-        let near = |(had, due): (&u64, &u64)| had.abs_diff(*due) <= due / 10 + 10;
+        let near = |(&had, &due): (&u64, &u64)| had <= due + due / 10 + 10 && had >= due * 3 / 4;
         assert!(
             had[name].len() == due.len() && had[name].iter().zip(due).all(near),
             "{name} is due {due:?}: {had:?}"
@@ -94,7 +95,7 @@ for i in 1 2 3; do for group in short outer/x outer/y; do enter $group sh -c 'wh
 for i in 1 2; do enter bound taskset -c 1 sh -c 'while :; do :; done'; done
 enter free sh -c 'while :; do :; done'
 sleep 2
-measure 4 many short bound free outer outer/x";
+measure 8 many short bound free outer outer/x";
     for kernel in ["6.18", "7.0"] {
         let had = had(kernel, "1n2l4c1t", tasks);
         let due = [
