@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use usher_lab::lab::{self, Request};
 use usher_lab::runner::StepOutcome;
-use usher_lab::scheduler::KERNEL_SCHEDULER;
+use usher_lab::scheduler::{Scheduler, KERNEL_SCHEDULER};
 
 /// Functions for scripts: waiting for what the kernel says of its scheduler, and a CPU that goes and comes back.
 pub const SHELL: &str = r#"
@@ -51,6 +51,33 @@ wait_within() {
 }
 wait_at_most() { wait_within $1 0 $2; }
 "#;
+
+/// What a script says that runs under usher, with more options behind a colon, in a guest where time is the count of instructions. Panics if usher does not
+/// stay.
+pub fn said(options: &str, kernel: &str, shape: &str, script: String) -> String {
+    let scheduler: Scheduler = format!("{}{options}", built("scx_usher").display())
+        .parse()
+        .expect("a program");
+    let request = Request {
+        icount_seed: Some(1),
+        ..Request::new(
+            shape.parse().expect("a legal shape"),
+            kernel,
+            vec!["sh".into(), "-c".into(), script],
+            300,
+        )
+    };
+    let log = |line: &str| eprintln!("{line}");
+    let outcome =
+        lab::run(&request, &scheduler, &log, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let step = &outcome.steps[0];
+    let said = String::from_utf8_lossy(&step.stdout).into_owned();
+    eprintln!("{}", step.report.scheduler_log);
+    if let Some(ejected) = &step.report.ejected {
+        panic!("ejected: {ejected}: {said}");
+    }
+    said
+}
 
 pub fn repository() -> PathBuf {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::common::built;
-use usher_lab::lab::{self, Request};
-use usher_lab::scheduler::Scheduler;
+use super::common::said;
 
 /// Begins `TASKS`: `group` (name, `cpu.max`), `enter` (group, command) in the background. `measure` (seconds, groups) says of each, before and behind: when,
 /// and what it has used, in microseconds.
@@ -29,29 +27,7 @@ for group in $groups/*/; do echo 1 > $group/cgroup.kill; done";
 
 /// What the groups of each name had, in thousandths of a CPU, in each measurement. Panics if usher does not stay.
 fn had(kernel: &str, shape: &str, tasks: &str) -> BTreeMap<String, Vec<u64>> {
-    let scheduler: Scheduler = built("scx_usher")
-        .display()
-        .to_string()
-        .parse()
-        .expect("a program");
-    let script = SCRIPT.replace("TASKS", tasks);
-    let request = Request {
-        icount_seed: Some(1),
-        ..Request::new(
-            shape.parse().expect("a legal shape"),
-            kernel,
-            vec!["sh".into(), "-c".into(), script],
-            300,
-        )
-    };
-    let log = |line: &str| eprintln!("{line}");
-    let outcome =
-        lab::run(&request, &scheduler, &log, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
-    let step = &outcome.steps[0];
-    let said = String::from_utf8_lossy(&step.stdout);
-    if let Some(ejected) = &step.report.ejected {
-        panic!("ejected: {ejected}: {said}\n{}", step.report.scheduler_log);
-    }
+    let said = said("", kernel, shape, SCRIPT.replace("TASKS", tasks));
     let mut begun = BTreeMap::<&str, [u64; 2]>::new();
     let mut had = BTreeMap::<String, Vec<u64>>::new();
     for line in said.lines().filter_map(|line| line.strip_prefix("used ")) {
@@ -66,7 +42,7 @@ fn had(kernel: &str, shape: &str, tasks: &str) -> BTreeMap<String, Vec<u64>> {
                 .push((now[1] - before[1]) * 1000 / (now[0] - before[0])),
         }
     }
-    assert!(!had.is_empty(), "{said}\n{}", step.report.scheduler_log);
+    assert!(!had.is_empty(), "{said}");
     had
 }
 

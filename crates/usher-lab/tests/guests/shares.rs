@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::common::built;
-use usher_lab::lab::{self, Request};
-use usher_lab::scheduler::Scheduler;
+use super::common::said;
 
 /// Runs `TASKS` for some seconds: `begin` (name, nice value, CPUs) one that never sleeps, `crowd` (name, control group, a word for each) several. Then says how
 /// many ticks of CPU time each has had, by name.
@@ -38,29 +36,10 @@ fn shares_with(
     tasks: &str,
     seconds: u32,
 ) -> BTreeMap<String, u64> {
-    let scheduler: Scheduler = format!("{}{options}", built("scx_usher").display())
-        .parse()
-        .expect("a program");
     let script = SCRIPT
         .replace("TASKS", tasks)
         .replace("SECONDS", &seconds.to_string());
-    let request = Request {
-        icount_seed: Some(1),
-        ..Request::new(
-            shape.parse().expect("a legal shape"),
-            kernel,
-            vec!["sh".into(), "-c".into(), script],
-            300,
-        )
-    };
-    let log = |line: &str| eprintln!("{line}");
-    let outcome =
-        lab::run(&request, &scheduler, &log, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
-    let step = &outcome.steps[0];
-    let said = String::from_utf8_lossy(&step.stdout);
-    if let Some(ejected) = &step.report.ejected {
-        panic!("ejected: {ejected}: {said}\n{}", step.report.scheduler_log);
-    }
+    let said = said(options, kernel, shape, script);
     let mut had = BTreeMap::<String, u64>::new();
     for (name, ticks) in said
         .lines()
@@ -69,7 +48,7 @@ fn shares_with(
         *had.entry(name.into()).or_default() += ticks.parse::<u64>().expect("a number");
     }
     let all: u64 = had.values().sum();
-    assert!(all > 0, "{said}\n{}", step.report.scheduler_log);
+    assert!(all > 0, "{said}");
     had.into_iter()
         .map(|(name, ticks)| (name, ticks * 1000 / all))
         .collect()
