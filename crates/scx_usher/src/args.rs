@@ -65,7 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "ORDER", default_value_t = TierOrder::StrongestFirst, conflicts_with = "no_capacity")]
     pub tiers: TierOrder,
 
-    /// Preempt nobody: an urgent task that wakes while nobody is idle waits in a queue like others.
+    /// Preempt nobody: an urgent task that wakes while nobody is idle waits in a queue like others, no wakeup ends the slice of
+    /// another task, and no task gives way to its partner.
     #[arg(long)]
     pub no_preempt: bool,
 
