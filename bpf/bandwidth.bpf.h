@@ -17,7 +17,7 @@ struct usher_bandwidth __arena *usher_bandwidths; /* by group */
 #define USHER_PAY_NS (1000 * 1000ULL)	/* a CPU pays for so much at once, ... */
 #define USHER_PAY_PART 16		/* ... or for this part of a quota, if that is less */
 #define USHER_LOOK_AGAIN_NS (4 * 1000 * 1000ULL) /* when to look again, where something may have been missed */
-#define USHER_OWED_MOST 32		/* quotas; what is owed beyond is forgotten, lest a group stands still for long */
+#define USHER_OWED_NS (4000 * 1000 * 1000ULL) /* what takes longer to pay is forgotten, lest a group stands still for long */
 #define USHER_REFILL_MOST 1024		/* periods; a quota is filled by far fewer, and nothing overflows */
 
 /* Whether some group is or was limited. Until then nothing here costs anything. */
@@ -70,13 +70,14 @@ static __always_inline void bandwidth_see(struct task_group *group, struct usher
 static __always_inline void refill(struct usher_bandwidth __arena *b, u64 now_ns)
 {
 	u64 at_ns = b->refill_ns, periods;
-	s64 more, room, most_owed = USHER_OWED_MOST * b->quota_ns;
+	s64 more, room, most_owed;
 
 	if ((s64)(now_ns - at_ns) < 0 || !b->period_ns)
 		return;
 	periods = (now_ns - at_ns) / b->period_ns + 1;
 	if (__sync_val_compare_and_swap(&b->refill_ns, at_ns, at_ns + periods * b->period_ns) != at_ns)
 		return;
+	most_owed = (USHER_OWED_NS / b->period_ns + 1) * b->quota_ns;
 	if ((s64)b->left_ns < -most_owed)
 		b->left_ns = -most_owed;
 	more = (periods < USHER_REFILL_MOST ? periods : USHER_REFILL_MOST) * b->quota_ns;
