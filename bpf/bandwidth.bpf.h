@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Bandwidth of control groups (cpu.max): no group runs for more than its quota in a period, whatever idles. The kernel sees to that in its own
+ * Bandwidth of control groups (cpu.max): in the mean no group runs for more than its quota in a period, whatever idles. The kernel sees to that in its own
  * fair class, and leaves it to us. Here is the account; who may not run for now is in throttle.bpf.h.
  *
  * Of a limited group there is what is left of its quota. Its tasks, and those of groups below, pay for what they ran when they stop and at the
@@ -23,7 +23,7 @@ struct usher_bandwidth __arena *usher_bandwidths; /* by group */
 /* Whether some group is or was limited. Until then nothing here costs anything. */
 static __always_inline bool limiting(void)
 {
-	return usher_nr_groups && usher_groups->limited;
+	return grouping() && usher_groups->limited;
 }
 
 /* The nearest group that is limited, from this one upwards; 0: none. */
@@ -135,7 +135,7 @@ static __always_inline u32 limiter_of_task(struct task_struct *p)
 {
 	struct usher_group __arena *entry;
 
-	if (!limiting() || !groups_exist(p))
+	if (!limiting())
 		return 0;
 	entry = &usher_groups->of[group_id(p->sched_task_group)];
 	return entry->serial == (u32)p->sched_task_group->css.serial_nr ? entry->limiter : 0;

@@ -27,7 +27,7 @@ static __always_inline bool preempting(void)
 /* The task's own weight times its control group's; without groups a task has its own weight. */
 static __always_inline u32 weight_of(struct task_struct *p)
 {
-	u64 weight = p->scx.weight, shares = groups_exist(p) ? group_shares(p->sched_task_group) : 0;
+	u64 weight = p->scx.weight, shares = groups_exist() ? group_shares(p->sched_task_group) : 0;
 
 	if (shares)
 		weight = weight * shares >> 10;

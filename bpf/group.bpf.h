@@ -29,14 +29,14 @@ static __always_inline u32 group_shares(struct task_group *group)
 }
 
 /* Whether this kernel has groups. */
-static __always_inline bool groups_exist(struct task_struct *p)
+static __always_inline bool groups_exist(void)
 {
-	return bpf_core_field_exists(p->sched_task_group->shares);
+	return bpf_core_field_exists(struct task_group, shares);
 }
 
-static __always_inline bool grouping(struct task_struct *p)
+static __always_inline bool grouping(void)
 {
-	return usher_nr_groups && groups_exist(p);
+	return usher_nr_groups && groups_exist();
 }
 
 static __always_inline u32 group_id(struct task_group *group)
@@ -49,7 +49,7 @@ static __always_inline u32 group_id(struct task_group *group)
 /* What its group makes of a task's weight, in 1024ths. */
 static __always_inline u32 group_part(struct task_struct *p)
 {
-	return grouping(p) ? usher_groups->of[group_id(p->sched_task_group)].part : USHER_GROUP_WHOLE;
+	return grouping() ? usher_groups->of[group_id(p->sched_task_group)].part : USHER_GROUP_WHOLE;
 }
 
 /* What a task weighs beside others: by its nice value, and by its group. */
@@ -63,7 +63,7 @@ static __always_inline u32 weight_shared(struct task_struct *p)
 /* What so much time counts for a task of its weight: by its group. Not by way of weight_shared(), where little is left of light ones. */
 static __always_inline u64 time_shared(struct task_struct *p, u64 ns)
 {
-	return grouping(p) ? ns * USHER_GROUP_WHOLE / group_part(p) : ns;
+	return grouping() ? ns * USHER_GROUP_WHOLE / group_part(p) : ns;
 }
 
 /* Whether a group has a limit (cpu.max). */
@@ -142,7 +142,7 @@ static __always_inline void group_took(struct task_struct *p, u32 cid, u64 ns)
 	struct usher_group_time __arena *time;
 	u32 id;
 
-	if (!grouping(p))
+	if (!grouping())
 		return;
 	id = group_id(p->sched_task_group);
 	if (p->sched_task_group->css.id >= usher_nr_groups && !usher_groups->beyond)

@@ -639,7 +639,7 @@ static __always_inline void note_wait(struct task_struct *p, u32 cid)
 	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
 	u64 ticks = waited_ticks(p), ns;
 
-	if (!ticks || (!grouping(p) && ticks <= me->waited_ticks))
+	if (!ticks || (!grouping() && ticks <= me->waited_ticks))
 		return;
 	ns = ticks_ns(ticks);
 	group_took(p, cid, ns);
