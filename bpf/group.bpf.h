@@ -140,14 +140,12 @@ static __always_inline void group_look(struct task_struct *p)
 static __always_inline void group_took(struct task_struct *p, u32 cid, u64 ns)
 {
 	struct usher_group_time __arena *time;
-	u32 id;
 
 	if (!grouping())
 		return;
-	id = group_id(p->sched_task_group);
 	if (p->sched_task_group->css.id >= usher_nr_groups && !usher_groups->beyond)
 		usher_groups->beyond = 1;
-	time = &usher_group_times[cid * usher_nr_groups + id];
+	time = time_of(p, cid);
 	time->ns += ns;
 	time->weighted += ns * p->scx.weight;
 	group_look(p);

@@ -675,7 +675,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
 		usher_preempt_runs(u, cid_of(u, cpu), class_of(u, p, 0));
-	throttle_running(u, p, cpu);
+	throttle_running(p, cpu, cid_of(u, cpu));
 }
 
 /*
@@ -703,7 +703,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 		return;
 	cid = cid_of(u, cpu);
 	charge(u, p, cid, !runnable);
-	throttle_stopping(p, runnable);
+	throttle_stopping(p, cid, runnable);
 	move_stop(u, p, cid, runnable);
 	burst_end(u, p, p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns, runnable);
 	if (!runnable && usher_pair_asked(u, cid))

@@ -108,20 +108,22 @@ struct usher_groups {
 
 /* What is left to a limited group: bpf/bandwidth.bpf.h. A line of its own, as CPUs that run its tasks write it. */
 struct usher_bandwidth {
-	__u64 left_ns;	 /* of this period's quota; signed: below 0 it is owed */
+	__u64 left_ns;	 /* of this period's quota, neither run for nor taken in advance; signed: below 0 it is owed */
 	__u64 refill_ns; /* when the period ends */
 	__u64 quota_ns;	 /* cpu.max; 0: no limit */
 	__u64 period_ns;
 	__u64 burst_ns;	 /* cpu.max.burst: what may be left of earlier quotas */
+	__u64 least_ns;	 /* less than this is nothing */
+	__u32 keep_ns;	 /* so much of what it took in advance a CPU keeps */
 	__u32 above;	 /* the next limited group above; 0: none */
-	__u32 unused[5];
+	__u32 unused[2];
 };
 
 /* What the tasks of a group ran and waited on a CPU, in the block of that CPU. Written by it, under its runqueue lock. */
 struct usher_group_time {
 	__u64 ns;
 	__u64 weighted; /* times what their nice values say, 100 for 0 */
-	__u64 unpaid;	/* what they ran and whoever limits them has not paid yet */
+	__u64 unpaid;	/* what they ran and whoever limits them has not paid yet; signed: below 0 it was taken in advance */
 };
 
 #endif

@@ -32,6 +32,9 @@ struct usher_limited {
 	u64 judged_ns; /* what it had run in its life when the rest was last true */
 	u64 utime;     /* what the kernel had counted as its time in user mode */
 	u64 owing_ns;  /* what it had run at the first tick that found its group out of quota and it in the kernel; 0: no such tick since it slept or left that */
+	u64 ahead_ns;  /* taken of the quota for it, until it runs */
+	u64 turn_ns;   /* what it has run since it last slept, up to its last stop */
+	u64 last_ns;   /* what that was when it last slept */
 	u32 holds;     /* 1: it may hold something of the kernel's */
 };
 
@@ -55,29 +58,35 @@ struct {
 #define USHER_THROTTLE_MOST 64		 /* so many tasks are moved at once, and CPUs looked at, at most */
 
 /* Whether a task that does not run, or that a tick just stopped, may hold something of the kernel's. */
-static __always_inline bool may_hold(struct task_struct *p)
+static __always_inline bool may_hold(struct task_struct *p, struct usher_limited *l)
 {
-	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
-
 	if (!l)
 		return p->se.sum_exec_runtime;
 	return l->holds || p->se.sum_exec_runtime - l->judged_ns > USHER_JUDGED_NS;
 }
 
 /* Until when a group keeps a task from running, whatever it holds; 0: no group does. */
-static __noinline u64 owing_until(struct task_struct *p, u32 limiter)
+static __noinline u64 owing_until(struct task_struct *p, u32 limiter, bool ahead)
 {
 	if (p->flags & (PF_KTHREAD | PF_EXITING) || p->signal->flags & USHER_SIGNAL_GROUP_EXIT || p->signal->group_exec_task)
 		return 0;
-	return exhausted_until(limiter);
+	return exhausted_until(limiter, ahead);
 }
 
 /* Until when a task that does not run, or that a tick just stopped, is not to run; 0: it may. */
 USHER_UNIT u64 limited_until(struct task_struct *p __arg_trusted, u32 limiter)
 {
-	u64 until_ns = owing_until(p, limiter);
+	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
+	bool ahead = l && l->ahead_ns;
+	u64 until_ns = owing_until(p, limiter, ahead);
 
-	return until_ns && !may_hold(p) && in_service(usher(), scx_bpf_task_cpu(p)) ? until_ns : 0;
+	if (!until_ns || may_hold(p, l) || !in_service(usher(), scx_bpf_task_cpu(p)))
+		return 0;
+	if (ahead) {
+		bandwidth_take(limiter, -(s64)l->ahead_ns);
+		l->ahead_ns = 0;
+	}
+	return until_ns;
 }
 
 static __always_inline u64 throttled_until(struct task_struct *p)
@@ -88,7 +97,7 @@ static __always_inline u64 throttled_until(struct task_struct *p)
 }
 
 /* The same for one that waits: not for too long, lest it waits for as long in a queue again. */
-static __always_inline u64 waits_until(struct usher __arena *u, struct task_struct *p)
+USHER_UNIT u64 waits_until(struct usher __arena *u __arg_arena, struct task_struct *p __arg_trusted)
 {
 	u64 until_ns = throttled_until(p);
 	u64 ticks = until_ns ? waited_ticks(p) : 0;
@@ -96,9 +105,10 @@ static __always_inline u64 waits_until(struct usher __arena *u, struct task_stru
 	return ticks && ticks_ns(ticks) >= u->patience_ns / 2 ? 0 : until_ns;
 }
 
-static __always_inline u64 throttled_queue(u32 limiter)
+/* The queue in which it waits. */
+USHER_UNIT u64 throttled_queue(struct task_struct *p __arg_trusted)
 {
-	return USHER_DSQ_THROTTLED + limiter % USHER_NR_THROTTLED;
+	return USHER_DSQ_THROTTLED + limiter_of_task(p) % USHER_NR_THROTTLED;
 }
 
 /* Sets the timer. Whether it is set: if not, for want of memory, whoever dispatches next looks instead. */
@@ -148,7 +158,7 @@ static __noinline bool throttle(struct usher __arena *u, struct task_struct *p, 
 		return false;
 	count(self, USHER_HOST_THROTTLED);
 	scx_bpf_task_set_dsq_vtime(p, due_of(u, p));
-	scx_bpf_dsq_insert(p, throttled_queue(limiter_of_task(p)), u->slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, throttled_queue(p), u->slice_ns, enq_flags);
 	__sync_fetch_and_add(&usher_groups->throttles, 1);
 	ask_timer(until_ns);
 	return true;
@@ -170,7 +180,7 @@ USHER_UNIT u32 throttle_waiting(struct usher __arena *u __arg_arena, u64 queue, 
 			break;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, u->slice_ns);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, due_of(u, p));
-		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, throttled_queue(limiter_of_task(p)), 0))
+		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, throttled_queue(p), 0))
 			break;
 		count(self, USHER_HOST_THROTTLED);
 		ask_timer(until_ns);
@@ -199,22 +209,53 @@ USHER_UNIT u32 look_for(struct usher __arena *u __arg_arena, struct task_struct 
 	return nr;
 }
 
-/* One that waited elsewhere may run: it goes to its own CPU if it may run nowhere else, and else to the queue there. */
-static __always_inline void unthrottle_one(struct usher __arena *u, struct bpf_iter_scx_dsq *it, struct task_struct *p, u32 self)
+/*
+ * Where a throttled task belongs: into the queue of its CPU, or to that CPU if it may run nowhere else; or where it is, which is told as the
+ * number of its limiter beyond USHER_DSQ_THROTTLED. Who goes on has a tick of the quota for itself, so that no more do than it lasts for.
+ */
+USHER_UNIT u64 belongs_to(struct usher __arena *u __arg_arena, struct task_struct *p __arg_trusted, u64 waits, u32 moved)
 {
+	struct usher_limited *l;
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 queue;
+	u64 until_ns;
+	u32 limiter;
 
-	count(self, USHER_HOST_UNTHROTTLED);
-	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p) || !known_cpu(u, cpu)) {
-		scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE); /* kernels before 2026 tell nobody of a task that was moved so */
+	group_look(p);
+	limiter = limiter_of_task(p);
+	/* Those behind one that waits came later; only of those of other groups it is not known. */
+	if (waits == USHER_DSQ_THROTTLED + limiter)
+		return waits;
+	until_ns = waits_until(u, p);
+	if (!until_ns && moved == USHER_THROTTLE_MOST)
+		until_ns = scx_bpf_now();
+	if (until_ns) {
+		ask_timer(until_ns);
+		return USHER_DSQ_THROTTLED + limiter;
+	}
+	l = limiter ? bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+	if (l && !l->ahead_ns)
+		l->ahead_ns = bandwidth_ahead(limiter, 1);
+	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p) || !known_cpu(u, cpu))
+		return SCX_DSQ_LOCAL_ON | cpu;
+	return u->cids[cid_of(u, cpu)].queue;
+}
+
+USHER_UNIT u64 enters_at(struct usher __arena *u __arg_arena, struct task_struct *p __arg_trusted, u32 queue)
+{
+	return usher_vtime_enter(u, p->scx.dsq_vtime, queue);
+}
+
+/* One that waited elsewhere goes on. */
+static __always_inline void unthrottle_one(struct usher __arena *u, struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 to, u32 self)
+{
+	if (to >= SCX_DSQ_LOCAL_ON) {
+		scx_bpf_dsq_move(it, p, to, 0);
+		scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE); /* kernels before 2026 tell nobody of a task that was moved so */
 		return;
 	}
-	queue = u->cids[cid_of(u, cpu)].queue;
-	scx_bpf_dsq_move_set_vtime(it, usher_vtime_enter(u, p->scx.dsq_vtime, queue));
-	if (scx_bpf_dsq_move_vtime(it, p, queue, 0))
-		look_for(u, p, queue, self);
+	scx_bpf_dsq_move_set_vtime(it, enters_at(u, p, to));
+	if (scx_bpf_dsq_move_vtime(it, p, to, 0))
+		look_for(u, p, to, self);
 }
 
 /*
@@ -243,28 +284,20 @@ USHER_UNIT u32 unthrottle(struct usher __arena *u __arg_arena, u32 self)
 
 	begin_look();
 	for (i = 0; i < USHER_NR_THROTTLED && can_loop; i = env_next(u, i)) {
-		u32 waits = 0;
+		u64 waits = 0, to;
 
 		if (!scx_bpf_dsq_nr_queued(USHER_DSQ_THROTTLED + i))
 			continue;
 		bpf_rcu_read_lock();
 		bpf_for_each(scx_dsq, p, USHER_DSQ_THROTTLED + i, 0) {
-			u64 until_ns;
-
-			group_look(p);
-			/* Those behind one that waits came later; only of those of other groups it is not known. */
-			if (waits && limiter_of_task(p) == waits)
-				continue;
-			until_ns = waits_until(u, p);
-			if (!until_ns && moved == USHER_THROTTLE_MOST)
-				until_ns = scx_bpf_now();
-			if (until_ns) {
-				ask_timer(until_ns);
-				waits = limiter_of_task(p);
+			to = belongs_to(u, p, waits, moved);
+			if (to >= USHER_DSQ_THROTTLED && to < SCX_DSQ_LOCAL_ON) {
+				waits = to;
 				continue;
 			}
 			moved = env_next(u, moved);
-			unthrottle_one(u, BPF_FOR_EACH_ITER, p, self);
+			count(self, USHER_HOST_UNTHROTTLED);
+			unthrottle_one(u, BPF_FOR_EACH_ITER, p, to, self);
 		}
 		bpf_rcu_read_unlock();
 	}
@@ -302,28 +335,38 @@ static int throttle_timer(void *map, u32 *key, struct usher_timer *timer)
 }
 
 /*
- * p begins to run on a CPU. Who may not leaves again at once, before it gets to anything: mostly it was throttled for so long that it is here all the same.
+ * p begins to run on a CPU. For a tick something is taken of the quota, unless the CPU has as much as p ran for between its last two sleeps. Who may not
+ * run leaves again at once, before it gets to anything: too many began at once, or it was throttled for so long that it is here all the same.
  */
-static __noinline void limited_running(struct usher __arena *u, struct task_struct *p, s32 cpu, u32 limiter)
+static __noinline void limited_running(struct task_struct *p, s32 cpu, u32 cid, u32 limiter)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, 0);
+	struct usher_group_time __arena *time = time_of(p, cid);
+	u64 usual_ns = !l ? ~0ULL : l->turn_ns > l->last_ns ? l->turn_ns : l->last_ns;
+	bool leaves = limited_until(p, limiter);
 
+	if (leaves) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (l && l->ahead_ns) {
+		time->unpaid -= l->ahead_ns;
+		l->ahead_ns = 0;
+	} else if (-(s64)time->unpaid <= 0 || -time->unpaid < usual_ns) {
+		time->unpaid -= bandwidth_ahead(limiter, USHER_AHEAD_PART);
+	}
 	if (!l)
 		return;
-	l->utime = p->utime;
-	if (limited_until(p, limiter))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	else
+	if (!leaves)
 		l->holds = 1;
+	l->utime = p->utime;
 	l->judged_ns = p->se.sum_exec_runtime;
 }
 
-static __always_inline void throttle_running(struct usher __arena *u, struct task_struct *p, s32 cpu)
+static __always_inline void throttle_running(struct task_struct *p, s32 cpu, u32 cid)
 {
 	u32 limiter = limiter_of_task(p);
 
 	if (limiter)
-		limited_running(u, p, cpu, limiter);
+		limited_running(p, cpu, cid, limiter);
 }
 
 /*
@@ -339,12 +382,22 @@ static __always_inline bool in_user_mode(struct task_struct *p, struct usher_lim
 	return more;
 }
 
+/* At a tick of p's CPU: whether there is hardly anything of the quota left for p, neither in advance nor otherwise. */
+static __always_inline bool owes(struct task_struct *p, struct usher_group_time __arena *time, u32 limiter)
+{
+	s64 least_ns = usher_bandwidths[limiter].least_ns;
+
+	if ((s64)time->unpaid > -least_ns)
+		time->unpaid -= bandwidth_ahead(limiter, USHER_AHEAD_PART);
+	return (s64)time->unpaid > -least_ns && owing_until(p, limiter, false);
+}
+
 /* At a tick of p's CPU: whether the slice was ended, of one that may not go on. */
-static __noinline bool limited_tick(struct task_struct *p, u32 limiter)
+static __noinline bool limited_tick(struct task_struct *p, u32 cid, u32 limiter)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 ran_ns = p->se.sum_exec_runtime;
-	bool owing = owing_until(p, limiter), in_kernel;
+	bool owing = owes(p, time_of(p, cid), limiter), in_kernel;
 
 	if (!l)
 		return false; /* no memory: it goes on */
@@ -369,7 +422,7 @@ static __always_inline bool throttle_tick(struct task_struct *p, u32 cid)
 	u32 limiter = limiter_of_task(p);
 
 	bandwidth_ran(p, cid);
-	return limiter && limited_tick(p, limiter);
+	return limiter && limited_tick(p, cid, limiter);
 }
 
 /* p goes on, whose slice had ended. */
@@ -382,15 +435,19 @@ static __noinline void limited_kept(struct task_struct *p)
 }
 
 /* p stops, and sleeps unless it is runnable: then it holds what it did. */
-static __noinline void limited_stopping(struct task_struct *p, bool runnable)
+static __noinline void limited_stopping(struct task_struct *p, u32 cid, u32 limiter, bool runnable)
 {
 	struct usher_limited *l = bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 state = p->__state;
 
+	bandwidth_back(time_of(p, cid), limiter);
 	if (!l)
 		return;
 	l->utime = p->utime;
+	l->turn_ns += p->se.sum_exec_runtime - usher_host_cpus[cid].began_ns;
 	if (!runnable) {
+		l->last_ns = l->turn_ns;
+		l->turn_ns = 0;
 		l->owing_ns = 0;
 		l->holds = !(state & USHER_TASK_INTERRUPTIBLE) || state & USHER_TASK_UNINTERRUPTIBLE;
 	} else if (p->se.sum_exec_runtime - l->judged_ns > USHER_JUDGED_NS) {
@@ -399,10 +456,12 @@ static __noinline void limited_stopping(struct task_struct *p, bool runnable)
 	l->judged_ns = p->se.sum_exec_runtime;
 }
 
-static __always_inline void throttle_stopping(struct task_struct *p, bool runnable)
+static __always_inline void throttle_stopping(struct task_struct *p, u32 cid, bool runnable)
 {
-	if (limiter_of_task(p))
-		limited_stopping(p, runnable);
+	u32 limiter = limiter_of_task(p);
+
+	if (limiter)
+		limited_stopping(p, cid, limiter, runnable);
 }
 
 /* When the scheduler begins. */

@@ -106,8 +106,10 @@ pub struct Bandwidth {
     /// In how long so much may be had.
     pub period_ns: u64,
     burst_ns: u64,
+    least_ns: u64,
+    keep_ns: u32,
     above: u32,
-    unused: [u32; 5],
+    unused: [u32; 2],
 }
 
 /// `struct usher_group_time`.
