@@ -23,15 +23,15 @@
 /*
  * Whether a task may not leave its CPU for now. Running a BPF program disables migration of the
  * current task on some kernels (until 6.18, and later with preemptible RCU), so a count of 1 says
- * nothing about current: it is taken for movable, and the kernel itself keeps such a task from
- * being taken by another CPU. From 6.14 on the kernel does not show us such tasks at all
- * (SCX_OPS_ENQ_MIGRATION_DISABLED is not set).
+ * nothing about current, nor one of 2 in a callback that another one led to: it is taken for movable, and the kernel itself keeps such a task from
+ * being taken by another CPU. From 6.19 on the kernel does not show us such tasks at all
+ * (SCX_OPS_ENQ_MIGRATION_DISABLED is not set; it is on kernels that have cpu_release()).
  */
-static inline bool usher_migration_disabled(const struct task_struct *p)
+static inline bool usher_migration_disabled(const struct task_struct *p, bool nested)
 {
 	if (!bpf_core_field_exists(p->migration_disabled) || !p->migration_disabled)
 		return false;
-	return p->migration_disabled > 1 || p != bpf_get_current_task_btf();
+	return p->migration_disabled > 1 + nested || p != bpf_get_current_task_btf();
 }
 
 #endif

@@ -180,7 +180,8 @@ static __noinline u32 gives_way(struct usher __arena *u, struct task_struct *p, 
 	answers = bpf_task_storage_get(&usher_pairs, p, 0, 0);
 	if (!answers || !usher_pair_answers(answers, waker->pid) || usher_pair_apart(u, self, asks, answers, prev))
 		return USHER_GIVES_NOT;
-	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != u->cids[self].llc) || me->pinned || p->policy == USHER_SCHED_BATCH ||
+	if ((hints & USHER_WAKE_HOLD && u->cids[prev].llc != u->cids[self].llc) || p->policy == USHER_SCHED_BATCH ||
+	    (me->pinned && scx_bpf_dsq_nr_queued(USHER_DSQ_CPU + u->cids[self].cpu)) ||
 	    !bpf_cpumask_test_cpu(u->cids[self].cpu, p->cpus_ptr))
 		return USHER_GIVES_NOT;
 	demand_of(u, p, &demand);

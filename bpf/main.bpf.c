@@ -420,7 +420,7 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (throttle(u, p, self, enq_flags))
 		return;
-	pinned = p->nr_cpus_allowed == 1 || usher_migration_disabled(p);
+	pinned = p->nr_cpus_allowed == 1 || usher_migration_disabled(p, enq_flags & SCX_ENQ_REENQ);
 	/*
 	 * A CPU that just comes online takes from no queue, and a task may be allowed on no other. Kernel threads of a CPU do
 	 * little, and what they do others wait for.
@@ -435,10 +435,15 @@ void BPF_STRUCT_OPS(usher_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 }
 
-/* When the first in the CPU's own queue comes, or 0: nobody waits there. */
+/* When the first in the CPU's own queue comes, or 0: nobody waits there, as who did has gone elsewhere or was taken. */
 static __always_inline u64 first_pinned(s32 cpu, u32 cid)
 {
-	return usher_host_cpus[cid].pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
+	struct usher_host_cpu __arena *me = &usher_host_cpus[cid];
+	u64 first = me->pinned ? first_vtime(USHER_DSQ_CPU + cpu) : 0;
+
+	if (!first)
+		me->pinned = 0;
+	return first;
 }
 
 /* Whether that one comes before who waits in that of several and may run here. */
@@ -626,7 +631,7 @@ static __noinline u64 charge(struct usher __arena *u, struct task_struct *p, u32
 	me->ran_before_ns += ran_ns;
 	if ((sleeps || ran_ns > u->slice_ns / USHER_CLOCK_PART) && usher_clock_behind(u, p->scx.dsq_vtime, queue, now_ns))
 		usher_clock_advance(u, p->scx.dsq_vtime, queue, first_elsewhere(u, queue, u->cids[cid].cpu), now_ns);
-	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, queue, time_shared(p, ran_ns), p->scx.weight);
+	vtime = usher_vtime_charge(u, p->scx.dsq_vtime, cid, time_shared(p, ran_ns), p->scx.weight);
 	scx_bpf_task_set_dsq_vtime(p, sleeps ? usher_vtime_sleep(u, vtime, queue) : vtime);
 	group_took(p, cid, ran_ns);
 	bandwidth_ran(p, cid);
@@ -671,6 +676,7 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 	me->began_ns = p->se.sum_exec_runtime;
 	me->paid_ns = p->se.sum_exec_runtime;
 	me->gives_pid = 0;
+	me->sync_pid = 0;
 	if (!me->leaving)
 		usher_turn_begin(u, cid_of(u, cpu), &turn);
 	if (preempting() && !me->leaving)
@@ -680,17 +686,18 @@ void BPF_STRUCT_OPS(usher_running, struct task_struct *p)
 
 /*
  * A higher class takes this CPU from us, or it was idle. No task of ours may preempt that, and those in its local queue have to go elsewhere,
- * which the kernel can do from here since 6.19; before, see usher_cpu_release().
+ * which the kernel can do from here since 6.19; before, see usher_cpu_release(). So has who ran here and stays runnable: it is put there when this
+ * is over, and before the kernel looks.
  *
  * Tolerated: somebody of a higher class who comes between the end of our task and the kernel's choice of the next one is not seen. An urgent
  * task may then be sent to this CPU in vain, and waits until one of ours next runs here, or for the kernel's deadline server.
  */
-static __noinline void give_up(struct usher __arena *u, s32 cpu, u32 cid)
+static __noinline void give_up(struct usher __arena *u, s32 cpu, u32 cid, bool displaces)
 {
 	if (preempting())
 		usher_cpupri_set(u, cid, USHER_NO_LEVEL);
 	/* The kernel does it for the CPU that asks: who changes something of a task that runs elsewhere leaves it. */
-	if (cpu == bpf_get_smp_processor_id() && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+	if (cpu == bpf_get_smp_processor_id() && (displaces || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0))
 		scx_bpf_reenqueue_local_from_anywhere();
 }
 
@@ -702,6 +709,8 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	if (!known_cpu(u, cpu))
 		return;
 	cid = cid_of(u, cpu);
+	/* The kernel says that it is not if something of it changes, as its nice value, and it goes on at once. */
+	runnable |= !p->__state;
 	charge(u, p, cid, !runnable);
 	throttle_stopping(p, cid, runnable);
 	move_stop(u, p, cid, runnable);
@@ -709,7 +718,7 @@ void BPF_STRUCT_OPS(usher_stopping, struct task_struct *p, bool runnable)
 	if (!runnable && usher_pair_asked(u, cid))
 		pair_sleeps(u, p, cid);
 	if (outranked(cpu))
-		give_up(u, cpu, cid);
+		give_up(u, cpu, cid, runnable && p->scx.slice);
 }
 
 void BPF_STRUCT_OPS(usher_dispatch, s32 cpu, struct task_struct *prev)
@@ -763,7 +772,7 @@ void BPF_STRUCT_OPS(usher_update_idle, s32 cpu, bool idle)
 	}
 	if (!idle) {
 		if (outranked(cpu))
-			give_up(u, cpu, cid);
+			give_up(u, cpu, cid, false);
 		usher_host_cpus[cid].vain = 0;
 		usher_idle_exit(u, cid);
 		rescue(u, cid);

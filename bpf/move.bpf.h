@@ -29,7 +29,7 @@ static __noinline void move_tick(struct usher __arena *u, struct task_struct *p,
 		load_ran(u, p, cid, false);
 	else if (!crowded)
 		return;
-	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p) ||
+	if (me->moves_to || p->nr_cpus_allowed == 1 || usher_migration_disabled(p, false) ||
 	    !allowed_of(u, p, cid, &r.allowed, &r.nr_allowed))
 		return;
 	if (env_asymmetric(u)) {
@@ -96,7 +96,7 @@ static __always_inline bool move_on(struct usher __arena *u, struct task_struct 
 	 * Since the tick it may have disabled migration, which its allowed set does not show before it is switched out. The
 	 * kernel ends a scheduler that sends such a task elsewhere.
 	 */
-	if (usher_migration_disabled(p) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+	if (usher_migration_disabled(p, false) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 		move_give_back(u, cid);
 		return false;
 	}

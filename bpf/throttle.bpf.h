@@ -235,7 +235,7 @@ USHER_UNIT u64 belongs_to(struct usher __arena *u __arg_arena, struct task_struc
 	l = limiter ? bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
 	if (l && !l->ahead_ns)
 		l->ahead_ns = bandwidth_ahead(limiter, 1);
-	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p) || !known_cpu(u, cpu))
+	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p, false) || !known_cpu(u, cpu))
 		return SCX_DSQ_LOCAL_ON | cpu;
 	return u->cids[cid_of(u, cpu)].queue;
 }

@@ -252,15 +252,18 @@ USHER_FN void usher_clock_advance(struct usher USHER_MEM *u, u64 v, u32 queue, u
 }
 
 /*
- * The virtual time of a task of the given weight that began at v and ran ran_ns on a CPU of queue. Where the clock is pushed on, who runs does not
- * stay behind it for longer than who joins.
+ * The virtual time of a task of the given weight that began at v and ran ran_ns on cid. Virtual times go on in steps, and most turns of tasks
+ * that wake each other are shorter than one: what is less than a step is left to the next task that stops there, lest such turns cost nothing. Where the
+ * clock is pushed on, who runs does not stay behind it for longer than who joins.
  */
-USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 queue, u64 ran_ns, u32 weight)
+USHER_FN u64 usher_vtime_charge(struct usher USHER_MEM *u, u64 v, u32 cid, u64 ran_ns, u32 weight)
 {
+	u32 queue = u->cids[cid].queue;
 	struct usher_clock USHER_MEM *clock = u->queues[queue].clock;
-	u64 now = env_read(u, &clock->now);
-	s64 lag = usher_vtime_at(u, v, queue) + usher_vtime_ran(ran_ns, weight) - now, least = -(s64)(USHER_LEAD * u->slice_ns);
+	u64 now = env_read(u, &clock->now), ran = u->cpus[cid].rest + usher_vtime_ran(ran_ns, weight);
+	s64 lag = usher_vtime_at(u, v, queue) + (ran & ~USHER_VTIME_QUEUE) - now, least = -(s64)(USHER_LEAD * u->slice_ns);
 
+	u->cpus[cid].rest = ran & USHER_VTIME_QUEUE;
 	return usher_vtime_near(u, now, lag < least && env_read(u, &clock->pushed) ? least : lag, queue);
 }
 
@@ -281,7 +284,10 @@ USHER_FN u64 usher_vtime_sleep(struct usher USHER_MEM *u, u64 v, u32 queue)
 	if (behind <= 0)
 		return v;
 	behind -= behind / USHER_FORGET_PART;
-	return usher_vtime_near(u, now, -(behind < most ? behind : most), queue);
+	if (behind > most)
+		behind = most;
+	/* Down to a whole step: a step more with each sleep would be earned by sleeping often. */
+	return usher_vtime_near(u, now, -(s64)(behind & ~USHER_VTIME_QUEUE), queue);
 }
 
 /* By how much who runs and has this weight may be ahead. */

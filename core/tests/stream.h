@@ -486,7 +486,7 @@ USHER_UNIT u64 usher_stream_take(struct usher USHER_MEM *u USHER_UNIT_MEM,
 		usher_stream_note(s, behind);
 		if (behind)
 			usher_clock_advance(u, s->vtime, queue, ran_ns & 2 ? s->vtime - ran_ns : 0, s->now_ns);
-		s->vtime = usher_vtime_charge(u, s->vtime, queue, ran_ns, weight);
+		s->vtime = usher_vtime_charge(u, s->vtime, cid, ran_ns, weight);
 		if (ran_ns & 4)
 			s->vtime = usher_vtime_sleep(u, s->vtime, queue);
 		usher_stream_note(s, usher_rescue(u, cid));

@@ -296,7 +296,8 @@ struct usher_cpu {
 	u64 ran_ns; /* where CPUs differ: until when somebody is known to have run here; 0: never */
 	u64 handed; /* the task that was handed to this CPU last, by the host's name for it; 0: none */
 	u64 cut_ns; /* when its turn was last cut: usher_turn_cut() */
-	u64 unused_turn[2];
+	u64 rest; /* virtual time too short for a step, of tasks that stopped here: usher_vtime_charge() */
+	u64 unused_turn;
 	u32 idle; /* the last transition this CPU reported: 1 into idle */
 	u32 rotor; /* where the last search of another LLC ended, so that the next starts behind it */
 	u32 look; /* 1 + the queue into which this CPU put a task that may still be on its way */

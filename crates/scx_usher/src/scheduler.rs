@@ -352,6 +352,10 @@ fn open<'obj>(
     ops.flags |= queued_wakeups;
     if requeues_from_anywhere() {
         ops.cpu_release = std::ptr::null_mut();
+    } else {
+        // Whom a higher class displaces is current where that callback has it queued anew, and may not leave its CPU for as long as that runs: without
+        // this the kernel would not ask us, and put it back.
+        ops.flags |= *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
     }
     let name = ops_name(ops.name.len());
     for (to, from) in ops.name.iter_mut().zip(name.bytes().chain([0])) {

@@ -119,9 +119,9 @@ void USHER_EXPORT(clock_advance)(struct usher *u, u64 v, u32 queue, u64 first, u
 	usher_clock_advance(u, v, queue, first, now_ns);
 }
 
-u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 queue, u64 ran_ns, u32 weight)
+u64 USHER_EXPORT(vtime_charge)(struct usher *u, u64 v, u32 cid, u64 ran_ns, u32 weight)
 {
-	return usher_vtime_charge(u, v, queue, ran_ns, weight);
+	return usher_vtime_charge(u, v, cid, ran_ns, weight);
 }
 
 u64 USHER_EXPORT(vtime_sleep)(struct usher *u, u64 v, u32 queue)

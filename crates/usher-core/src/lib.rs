@@ -68,7 +68,7 @@ pub use set::CidSet;
 pub use stats::Statistics;
 pub use tables::{
     BuildError, Settings, Tables, DEFAULT_CORE_PROBES, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH,
-    DEFAULT_SLICE_NS, DEFAULT_SOON_NS, MAX_SMT, MAX_TIERS, PACE_CIDS, PATIENCE_SLICES,
+    DEFAULT_SLICE_NS, DEFAULT_SOON_NS, MAX_SMT, MAX_TIERS, PACE_CIDS, PATIENCE_SLICES, SLICES_NS,
 };
 pub use trace::{Access, AccessKind};
 pub use usher_hint::{Hints, HintsError};

@@ -465,11 +465,11 @@ impl Core {
         unsafe { (self.api.clock_advance)(self.u, v.0, queue, first.0, now_ns) }
     }
 
-    /// The virtual time of a task that began at `v` and ran `ran_ns` on a CPU of `queue`. The default weight is 100.
-    pub fn vtime_charge(&mut self, v: Vtime, queue: Queue, ran_ns: u64, weight: u32) -> Vtime {
-        let queue = self.queue(queue);
+    /// The virtual time of a task that began at `v` and ran `ran_ns` on `cid`. The default weight is 100.
+    pub fn vtime_charge(&mut self, v: Vtime, cid: Cid, ran_ns: u64, weight: u32) -> Vtime {
+        let cid = self.cid(cid);
         // SAFETY: as in idle_enter().
-        Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, queue, ran_ns, weight) })
+        Vtime(unsafe { (self.api.vtime_charge)(self.u, v.0, cid, ran_ns, weight) })
     }
 
     /// The virtual time that a task takes along which was charged, at `v`, by the clock of `queue`, and goes to sleep.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the core is told about a machine: plain arrays, checked before C sees them.
 
+use std::ops::RangeInclusive;
+
 use usher_topo::{cut_into_shards, Topology, MAX_CPU_NUMBER};
 
 use crate::ffi;
@@ -15,6 +17,8 @@ pub const MAX_TIERS: u32 = 8;
 pub const DEFAULT_QUEUE_WIDTH: u32 = 16;
 /// What a task runs before it queues again, unless told otherwise: 3 ms.
 pub const DEFAULT_SLICE_NS: u64 = 3_000_000;
+/// How long a slice may be.
+pub const SLICES_NS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// How long the lightest task waits, if not told otherwise: half of the time after which the kernel ejects scx_usher, if not told otherwise.
 pub const DEFAULT_PATIENCE_NS: u64 = 5_000_000_000;
 /// Who waits for less is left to the CPUs of its last-level cache, unless told otherwise: 10 us, as crowds and databases would have it
@@ -298,7 +302,7 @@ impl Tables {
         self.check_ranges()?;
         check_width("shard", &self.shard, 64)?;
         check_width("core", &self.core, MAX_SMT as usize)?;
-        if !(1_000..=1_000_000_000).contains(&settings.slice_ns) {
+        if !SLICES_NS.contains(&settings.slice_ns) {
             let slice_ns = settings.slice_ns;
             return Err(BuildError::Slice { slice_ns });
         }

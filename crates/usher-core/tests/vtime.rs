@@ -36,7 +36,7 @@ fn stops(core: &mut Core, v: Vtime, ran: (u64, u32), first: Option<Vtime>, now_n
     if core.clock_behind(v, Queue(0), now_ns) {
         core.clock_advance(v, Queue(0), first, now_ns);
     }
-    core.vtime_charge(v, Queue(0), ran.0, ran.1)
+    core.vtime_charge(v, Cid(0), ran.0, ran.1)
 }
 
 fn near(a: i64, b: i64, tolerance: i64) -> bool {
@@ -111,6 +111,49 @@ fn who_goes_to_sleep_keeps_less_of_what_it_is_behind() {
     }
     let left = -lag(&core, v, Queue(0));
     assert!((0..SLICE / 16).contains(&left), "{left}");
+}
+
+// Goal: short turns cost as much as long ones. Catches: virtual times that go on in steps, and turns shorter than a step that cost nothing, or a whole one.
+#[test]
+fn many_short_turns_cost_what_a_long_one_does() {
+    let mut core = core("1n1l4c1t");
+    for (ran_ns, weight) in [
+        (100, 100),
+        (3_500, 100),
+        (4_095, 100),
+        (4_097, 100),
+        (21_000, 930),
+        (300_000, 8876),
+    ] {
+        // As many as two slices are worth, so that who sleeps now and then never earns anything.
+        let turns = 2 * DEFAULT_SLICE_NS * u64::from(weight) / 100 / ran_ns;
+        for sleeps in [false, true] {
+            let mut v = behind(&mut core, 0);
+            for _ in 0..turns {
+                v = core.vtime_charge(v, Cid(0), ran_ns, weight);
+                if sleeps {
+                    v = core.vtime_sleep(v, Queue(0));
+                }
+            }
+            let cost = lag(&core, v, Queue(0));
+            assert!(
+                near(cost, MOST, 2 * STEP),
+                "{turns} turns of {ran_ns} ns cost {cost}"
+            );
+        }
+    }
+    // Two that take turns there pay for what they ran each.
+    let mut v = [behind(&mut core, 0); 2];
+    for turn in 0..1000 {
+        let ran_ns = [3_500, 2_900][turn % 2];
+        v[turn % 2] = core.vtime_charge(v[turn % 2], Cid(0), ran_ns, 100);
+    }
+    let [a, b] = v.map(|v| lag(&core, v, Queue(0)));
+    assert!(near(a + b, 500 * (3_500 + 2_900), 2 * STEP), "{a} and {b}");
+    assert!(
+        near(a, 500 * 3_500, a / 8) && near(b, 500 * 2_900, b / 8),
+        "{a} and {b}"
+    );
 }
 
 #[test]
@@ -260,7 +303,7 @@ fn gives_way(weight: u32, slices: u64, behind_ns: i64, yields: bool) -> bool {
     let mut core = core("1n1l4c1t");
     let first = behind(&mut core, behind_ns);
     let v = behind(&mut core, 0);
-    let v = core.vtime_charge(v, Queue(0), slices * DEFAULT_SLICE_NS, weight);
+    let v = core.vtime_charge(v, Cid(0), slices * DEFAULT_SLICE_NS, weight);
     core.vtime_due(v, first, Queue(0), weight, yields)
 }
 
@@ -295,7 +338,7 @@ fn gives_way_beside(slept_ns: i64) -> bool {
     let first = behind(&mut core, 0);
     let slept = behind(&mut core, -slept_ns);
     core.vtime_slept(slept, Queue(0));
-    let v = core.vtime_charge(first, Queue(0), DEFAULT_SLICE_NS, 100);
+    let v = core.vtime_charge(first, Cid(0), DEFAULT_SLICE_NS, 100);
     core.vtime_due(v, first, Queue(0), 100, false)
 }
 
@@ -315,7 +358,7 @@ fn the_last_of_those_that_slept_counts() {
     core.vtime_slept(late, Queue(0));
     core.vtime_slept(early, Queue(0));
     let first = behind(&mut core, 0);
-    let v = core.vtime_charge(first, Queue(0), DEFAULT_SLICE_NS, 100);
+    let v = core.vtime_charge(first, Cid(0), DEFAULT_SLICE_NS, 100);
     assert!(core.vtime_due(v, first, Queue(0), 100, false));
 }
 

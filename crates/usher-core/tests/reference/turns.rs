@@ -53,6 +53,8 @@ struct Plain<'a> {
     slept: Vec<i64>,
     queued: Vec<i64>,
     cpus: Vec<At>,
+    /// Per CPU: what was too short to be charged.
+    rest: Vec<i64>,
 }
 
 impl Plain<'_> {
@@ -108,8 +110,12 @@ impl Plain<'_> {
         v - early * (EARLY - EARLY % STEP)
     }
 
-    fn charge(&self, v: i64, queue: usize, ran: i64, weight: i64) -> i64 {
-        let v = self.at(v, queue) + counts(ran, weight);
+    /// What is less than a step is left to who stops next on the same CPU.
+    fn charge(&mut self, v: i64, cid: u32, ran: i64, weight: i64) -> i64 {
+        let queue = self.queue(cid);
+        let ran = self.rest[cid as usize] + counts(ran, weight);
+        self.rest[cid as usize] = ran % STEP;
+        let v = self.at(v, queue) + ran / STEP * STEP;
         self.away(queue, v - self.clock[queue])
     }
 
@@ -119,7 +125,8 @@ impl Plain<'_> {
         if behind <= 0 {
             return v;
         }
-        self.away(queue, -(behind - behind / 32).min(LEAD * SLICE))
+        let kept = (behind - behind / 32).min(LEAD * SLICE);
+        self.away(queue, -(kept / STEP * STEP))
     }
 
     fn due(&self, v: i64, first: i64, queue: usize, weight: i64, yields: bool) -> bool {
@@ -185,6 +192,7 @@ pub fn check(seed: u64) -> Result<(), String> {
         slept: vec![0; nr_queues],
         queued: vec![0; nr_queues],
         cpus: vec![At::default(); machine.nr_cids() as usize],
+        rest: vec![0; machine.nr_cids() as usize],
         machine: &machine,
     };
     let mut tasks = [0; 8];
@@ -243,8 +251,8 @@ fn step_once(
         2 | 3 => {
             let most = random.pick(&[SLICE / 8, SLICE, 8 * SLICE]);
             let ran = i64::from(random.below(most as u32));
-            let charged = plain.charge(v, queue, ran, weight);
-            let found = core.vtime_charge(vtime(v), id, ran as u64, weight as u32);
+            let charged = plain.charge(v, cid, ran, weight);
+            let found = core.vtime_charge(vtime(v), Cid(cid), ran as u64, weight as u32);
             same("is charged", found, vtime(charged))?;
             let kept = plain.sleep(charged, queue);
             same("keeps", core.vtime_sleep(found, id), vtime(kept))?;

@@ -9,6 +9,8 @@
  *
  * "given": CPU 1 idles, and real-time work is woken there, and right after that another task, which ran there last. How long that one
  * takes to wake.
+ *
+ * "displaced": a task computes on CPU 1 when real-time work takes that for a second, and CPU 0 idles. How long it did not run.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -132,6 +134,37 @@ static int given(void)
 	return 0;
 }
 
+static int displaced(void)
+{
+	unsigned long long last_ns, longest_ns = 0, end_ns;
+
+	stay(0, 0);
+	if (!child(1)) {
+		become(SCHED_FIFO, 10);
+		usleep(500000);
+		compute_ms(1000);
+		return 0;
+	}
+	if (child(1)) {
+		must(wait(NULL), "wait");
+		must(wait(NULL), "wait");
+		return 0;
+	}
+	compute_ms(100);
+	stay(0, 1);
+	last_ns = now_ns();
+	end_ns = last_ns + 2000000000ull;
+	while (last_ns < end_ns) {
+		unsigned long long at_ns = now_ns();
+
+		if (at_ns - last_ns > longest_ns)
+			longest_ns = at_ns - last_ns;
+		last_ns = at_ns;
+	}
+	printf("%llu\n", longest_ns);
+	return 0;
+}
+
 static int urgent(bool batch_ends)
 {
 	int go[2];
@@ -185,6 +218,8 @@ int main(int argc, char **argv)
 		return urgent(false);
 	if (argc == 2 && !strcmp(argv[1], "given"))
 		return given();
-	fprintf(stderr, "usage: %s urgent|urgent-beside|given\n", argv[0]);
+	if (argc == 2 && !strcmp(argv[1], "displaced"))
+		return displaced();
+	fprintf(stderr, "usage: %s urgent|urgent-beside|given|displaced\n", argv[0]);
 	return 2;
 }

@@ -264,3 +264,15 @@ fn nobody_is_left_behind_real_time_work() {
         common::everything_said("guest", &step)
     );
 }
+
+// Goal: whom real-time work takes its CPU from goes to one that idles. Method: a second of that work; how long the task does not run. It would be
+// all of that. On a kernel whose callback sends it elsewhere, and on the one whose scheduler has to. Catches: a task that is put into the CPU's local
+// queue after the look there.
+#[test]
+fn who_is_displaced_by_real_time_work_goes_elsewhere() {
+    for kernel in ["6.18", "7.0"] {
+        let (waited_ms, step) = behind_real_time_ms(kernel, "displaced");
+        let said = common::everything_said("guest", &step);
+        assert!(waited_ms < 500, "{said}");
+    }
+}

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use usher_core::{
     AccessKind, Burst, CidSet, Core, Event, Follow, Granularity, Hints, Hold, Pair, Query, Queue,
     Reason, Request, Settings, DEFAULT_PATIENCE_NS, DEFAULT_QUEUE_WIDTH, PACE_CIDS,
-    PATIENCE_SLICES,
+    PATIENCE_SLICES, SLICES_NS,
 };
 use usher_core::{Statistics, Tables, TierOrder, Tiers, Vtime, Wake};
 use usher_topo::Topology;
@@ -48,7 +48,7 @@ use crate::costs::IdleState;
 use crate::cpuset::CpuSet;
 use crate::error::SimError;
 use crate::ids::{Cid, Cpu, Id, LineId, Llc, Nanos, RegionId, StatId, TaskId};
-use crate::params::Params;
+use crate::params::{format_duration, Params};
 use crate::prefetch::prefetch;
 use crate::program::Class;
 
@@ -63,6 +63,8 @@ const IDLE_NS: Nanos = 3;
 const CALLBACK_NS: Nanos = 25;
 /// Inserting into or taking from a queue that is ordered by virtual time, under its lock.
 const QUEUE_NS: Nanos = 60;
+/// A clock goes on where somebody sleeps, or ran for more than this part of a slice: as `charge()` in `bpf/main.bpf.c`.
+const CLOCK_PART: Nanos = 8;
 /// Plain instructions of a look into a task's storage.
 const STORAGE_NS: Nanos = 10;
 /// A CPU that was told to look does so within an interrupt, and the deepest idle state's exit beyond that.
@@ -158,6 +160,8 @@ struct At {
     since: Nanos,
     cid: Cid,
     queue: Queue,
+    /// It idles beside work, and looked for it in vain.
+    vain: bool,
 }
 
 const _: () = assert!(size_of::<At>() == 64 && size_of::<Known>() == 64);
@@ -172,6 +176,7 @@ impl At {
             since: 0,
             cid,
             queue,
+            vain: false,
         }
     }
 
@@ -242,6 +247,8 @@ pub struct Usher {
     moves: Option<Box<Moves>>,
     /// Who has just been put and could go on, and whether it yielded.
     prev: Option<(TaskId, bool)>,
+    /// Where a task went last whose affinity had changed.
+    rotor: Cpu,
     /// Accesses to shared memory of the last call.
     touched: u64,
     events: Vec<StatId>,
@@ -263,9 +270,16 @@ impl Usher {
         let granularity = granularity.parse().expect("one of the names given");
         let orders = [TierOrder::StrongestFirst, TierOrder::WeakestFirst].map(|o| o.as_str());
         let order = params.choice("tiers", Settings::default().tier_order.as_str(), &orders)?;
-        let slice_ns = params
-            .duration("slice", Settings::default().slice_ns)?
-            .max(1000);
+        let slice_ns = params.duration("slice", Settings::default().slice_ns)?;
+        if !SLICES_NS.contains(&slice_ns) {
+            return Err(SimError::Parameter {
+                key: "slice".into(),
+                what: format!(
+                    "has the value `{}`, but must be from 1us to 1s",
+                    format_duration(slice_ns)
+                ),
+            });
+        }
         let settings = Settings {
             granularity,
             capacity: name != "usher-no-capacity",
@@ -306,6 +320,7 @@ impl Usher {
             uncrowds,
             moves: None,
             prev: None,
+            rotor: Cpu(0),
             touched: 0,
             events: Vec::new(),
             reported: Statistics::default(),
@@ -429,7 +444,6 @@ impl Usher {
         }
         let shared = &mut self.queues[queue.index()];
         insert(host, &mut shared.tasks, shared.line, key, task);
-        self.tell_length(queue);
         let allowed = self.tasks[task.index()].allowed.take();
         let query = Query {
             allowed: allowed.as_ref().map(|(_, set)| &**set),
@@ -442,6 +456,8 @@ impl Usher {
         if slept && idle.is_none() {
             self.cut(host, task, &query, due, early);
         }
+        // In a kernel it arrives when the callback has returned.
+        self.tell_length(queue);
         self.tasks[task.index()].allowed = allowed;
         self.send(host, idle);
         self.rescue(host);
@@ -495,9 +511,13 @@ impl Usher {
         host.resched(cpu);
     }
 
-    /// Makes a CPU look into the queues: one that was claimed, or whose turn ends.
+    /// Makes a CPU look into the queues: one that was claimed, or whose turn ends. `scx_bpf_kick_cpu()` sends an interrupt to the own CPU first,
+    /// which then tells the other one.
     fn send(&mut self, host: &mut Host, cid: Option<Cid>) {
         if let Some(cid) = cid {
+            let n = &host.machine().costs().n;
+            let interrupt = n.ipi_send_ns + n.ipi_handle_ns;
+            host.charge(interrupt);
             host.resched(self.cpus[cid.index()]);
         }
     }
@@ -558,6 +578,16 @@ impl Usher {
         }
     }
 
+    /// Where the kernel puts a task whose affinity changed: on one of its CPUs after the other.
+    fn distribute(&mut self, host: &Host, task: TaskId) -> Cpu {
+        let allowed = host.task(task).allowed();
+        let mut cpus = host.machine().online().iter_wrap(Cpu(self.rotor.0 + 1));
+        self.rotor = cpus
+            .find(|&cpu| allowed.contains(cpu))
+            .expect("a task may run somewhere");
+        self.rotor
+    }
+
     fn hints(&self, host: &Host, task: TaskId) -> Hints {
         host.task(task).hint()
     }
@@ -610,16 +640,22 @@ fn take(
     task
 }
 
-/// The kernel's weight of a sched_ext task: 100 is nice 0.
+/// The kernel's weight of a sched_ext task, rounded as there: 100 is nice 0.
 fn scx_weight(host: &Host, task: TaskId) -> u32 {
-    let weight = weight::of(host.task(task).class()) * 100 / weight::NICE_0;
+    let weight = (weight::of(host.task(task).class()) * 100 + weight::NICE_0 / 2) / weight::NICE_0;
     weight.clamp(1, 10_000) as u32
 }
 
-const REASONS: [&str; Reason::COUNT] = {
-    let mut names = [""; Reason::COUNT];
+/// Reasons of the kernel's own, who does not ask a sched_ext scheduler at exec, nor where a task goes whose affinity changed.
+const EXEC: usize = Reason::COUNT;
+const AFFINITY: usize = Reason::COUNT + 1;
+
+const REASONS: [&str; Reason::COUNT + 2] = {
+    let mut names = [""; Reason::COUNT + 2];
+    names[EXEC] = "exec";
+    names[AFFINITY] = "affinity";
     let mut i = 0;
-    while i < names.len() {
+    while i < Reason::COUNT {
         names[i] = Reason::ALL[i].as_str();
         i += 1;
     }
@@ -723,6 +759,21 @@ impl Policy for Usher {
     }
 
     fn select(&mut self, host: &mut Host, wake: &WakeInfo) -> Placement {
+        match wake.kind {
+            WakeKind::Exec => {
+                return Placement {
+                    cpu: wake.prev,
+                    reason: EXEC as u16,
+                }
+            }
+            WakeKind::Affinity => {
+                return Placement {
+                    cpu: self.distribute(host, wake.task),
+                    reason: AFFINITY as u16,
+                }
+            }
+            WakeKind::Fork | WakeKind::Wake => {}
+        }
         let demand = self.demand(host, wake.task);
         self.allowed(host, wake.task);
         let allowed = self.tasks[wake.task.index()].allowed.take();
@@ -797,6 +848,9 @@ impl Policy for Usher {
 
     fn enqueue(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: EnqueueWhy) {
         let decided = std::mem::take(&mut self.tasks[task.index()].decided);
+        if self.tasks[task.index()].home.is_some() {
+            self.settle(host, task, Some(host.machine().cpu(cpu).llc));
+        }
         if self.comes_as_sent(host, cpu, decided) {
             self.put_local(host, task, cpu);
         } else if decided == Decided::Behind(cpu) {
@@ -877,12 +931,14 @@ impl Policy for Usher {
 
     fn put_prev(&mut self, host: &mut Host, task: TaskId, cpu: Cpu, why: StopWhy) {
         host.charge(CALLBACK_NS);
-        let queue = self.at[cpu.index()].queue;
+        let (cid, queue) = (self.cid(cpu), self.at[cpu.index()].queue);
         let ran = host.runtime(task) - self.tasks[task.index()].charged;
         let (vtime, weight) = (self.tasks[task.index()].vtime, scx_weight(host, task));
-        self.clock_goes_on(host, cpu, vtime);
+        if why == StopWhy::Slept || ran > self.settings.slice_ns / CLOCK_PART {
+            self.clock_goes_on(host, cpu, vtime);
+        }
         let vtime = self.call(host, 0, |core| {
-            let vtime = core.vtime_charge(vtime, queue, ran, weight);
+            let vtime = core.vtime_charge(vtime, cid, ran, weight);
             match why {
                 StopWhy::Slept => core.vtime_sleep(vtime, queue),
                 _ => vtime,
@@ -911,38 +967,43 @@ impl Policy for Usher {
         }
         let cid = self.cid(cpu);
         self.class_goes_on(host, cid, curr);
+        self.check_moves(host, cpu, curr);
         let now = host.now();
         let idle = self.call(host, 0, |core| core.queue_overdue(cid, now));
         self.send(host, idle);
         self.rescue(host);
-        self.check_moves(host, cpu, curr);
     }
 
     fn ipi(&mut self, host: &mut Host, cpu: Cpu, _cookie: u64) {
         if let Some(curr) = host.curr(cpu) {
             self.check_moves(host, cpu, curr);
+            // A kick ends the turn, whether or not a CPU was claimed.
+            host.resched(cpu);
         }
     }
 
     fn idle_enter(&mut self, host: &mut Host, cpu: Cpu, again: bool) {
         let cid = self.cid(cpu);
-        let look = self.call(host, CALLBACK_NS + IDLE_NS, |core| {
-            let work = if again {
-                core.idle_again(cid)
-            } else {
-                core.idle_enter(cid)
-            };
-            work && core.test_and_clear(cid)
+        let work = self.call(host, CALLBACK_NS + IDLE_NS, |core| match again {
+            true => core.idle_again(cid),
+            false => core.idle_enter(cid),
         });
-        if look {
-            host.resched(cpu);
-        } else {
+        if !work {
             self.call_misfit(host, cid);
+            return;
+        }
+        // It may be work that may not run here, so it is tried once more, and then left to who put it there.
+        if std::mem::replace(&mut self.at[cpu.index()].vain, again) && again {
+            return;
+        }
+        if self.call(host, IDLE_NS, |core| core.test_and_clear(cid)) {
+            host.resched(cpu);
         }
     }
 
     fn idle_exit(&mut self, host: &mut Host, cpu: Cpu) {
         let cid = self.cid(cpu);
+        self.at[cpu.index()].vain = false;
         self.call(host, CALLBACK_NS + IDLE_NS, |core| core.idle_exit(cid));
         self.rescue(host);
     }

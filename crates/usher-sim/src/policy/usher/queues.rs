@@ -42,20 +42,15 @@ impl Usher {
             }
         }
         let mut walk = self.core.as_ref().expect("attached").walk(cid);
-        let mut first = true;
         while let Some(queue) = self.call(host, 0, |core| core.walk_next(&mut walk)) {
-            if first && !own_first && queue != self.at[cpu.index()].queue {
+            if queue != self.at[cpu.index()].queue {
                 if let Some(task) = self.take_own(host, cpu) {
                     return Some(task);
                 }
             }
-            first = false;
             if let Some(task) = self.take_shared(host, queue, cpu) {
                 return Some(task);
             }
-        }
-        if own_first {
-            return None;
         }
         self.take_own(host, cpu)
     }
