@@ -7,6 +7,7 @@
 use crate::error::SimError;
 use crate::event::Kind;
 use crate::ids::{Cpu, Id, Nanos, TaskId};
+use crate::params::format_duration;
 use crate::state::Phase;
 use crate::task::State;
 use crate::Simulation;
@@ -47,11 +48,13 @@ impl Simulation {
         for task in queued {
             seen += 1;
             let waited = now.saturating_sub(task.queued_at);
-            if lost_after.is_some_and(|bound| waited > bound) {
-                broken = Some((
-                    task.cpu,
-                    format!("{} waits for {waited} ns", describe(task)),
-                ));
+            if let Some(bound) = lost_after.filter(|bound| waited > *bound) {
+                let what = format!(
+                    "{} has waited for {waited} ns, longer than the {} that this policy may keep anybody waiting",
+                    describe(task),
+                    format_duration(bound)
+                );
+                broken = Some((task.cpu, what));
                 break;
             }
             if let Some(found) = self.idle_beside(task.id, &idle) {

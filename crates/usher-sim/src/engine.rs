@@ -141,6 +141,9 @@ impl Simulation {
             self.host.push(start, Kind::Start, root, i as u32);
         }
         if let Stop::At(end) = self.stop {
+            if end > self.limit {
+                self.fail_limit();
+            }
             self.host.push(end, Kind::End, root, 0);
         }
         if self.checker.is_some() {

@@ -125,6 +125,34 @@ fn captures_match_their_expected_output() {
     }
 }
 
+// Goal: a capture that lost the topology of a CPU is no machine with one more core. Method: a tree that usher writes, without that directory, and
+// without all of them, as kernels are that tell none.
+#[test]
+fn incomplete_trees_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let raw = usher_topo::machine::load("2n2l2c2t")
+        .unwrap()
+        .to_raw()
+        .unwrap();
+    let topo = Topology::build(&raw, 64).unwrap();
+    sysfs::write(&topo, dir.path()).unwrap();
+    let topology = |cpu| {
+        dir.path()
+            .join(format!("sys/devices/system/cpu/cpu{cpu}/topology"))
+    };
+    fs::remove_dir_all(topology(5)).unwrap();
+    let error = sysfs::read(dir.path()).unwrap_err();
+    let error = format!("{error}: {:?}", std::error::Error::source(&error));
+    assert!(
+        error.contains("cpu5/topology") && error.contains("check that the capture is complete"),
+        "{error}"
+    );
+    for cpu in (0..16).filter(|&cpu| cpu != 5) {
+        fs::remove_dir_all(topology(cpu)).unwrap();
+    }
+    assert_eq!(sysfs::read(dir.path()).unwrap().cpus.len(), 16);
+}
+
 // Goal: a machine described twice is the same machine. Method: the XML that hwloc made of a sysfs tree
 // of a built-in machine, against that machine.
 #[test]
@@ -170,6 +198,10 @@ fn captured_trees_are_found_at_any_prefix() {
 fn broken_trees_are_refused() {
     let good = "devices/system/cpu/online=0-3\n\
                 devices/system/cpu/cpu0/cpu_capacity=1024\n\
+                devices/system/cpu/cpu0/topology/physical_package_id=0\n\
+                devices/system/cpu/cpu1/topology/physical_package_id=0\n\
+                devices/system/cpu/cpu2/topology/physical_package_id=0\n\
+                devices/system/cpu/cpu3/topology/physical_package_id=0\n\
                 devices/system/node/node0/cpulist=0-3\n\
                 devices/system/node/node0/distance=10\n";
     for (line, message) in [

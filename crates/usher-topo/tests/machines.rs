@@ -294,6 +294,16 @@ fn wrong_machine_files_are_refused_by_line() {
         ),
         (
             "[[socket]]\nid = 3",
+            "[distances]\nmatrix = [[10, 20], [9, 10]]\n[[socket]]\nid = 3",
+            "broken:9: a distance of 9",
+        ),
+        (
+            "[[socket]]\nid = 3",
+            "[distances]\nremote = 255\n[[socket]]\nid = 3",
+            "broken:9: a distance of 255",
+        ),
+        (
+            "[[socket]]\nid = 3",
             "[[core_type]]\nname = \"P\"\ncapacity = 1025\n[[socket]]\nid = 3",
             "broken:10: capacity above 1024",
         ),

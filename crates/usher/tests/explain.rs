@@ -185,6 +185,16 @@ fn recorded_decisions_are_told_and_made_again() {
         );
         assert_eq!(json["first_ns"], 5_000_000);
     }
+    let (_, said, _) = of_file(&lines.join("\n"), "--cpu 5");
+    assert!(said.contains("1 decision of those asked for"), "{said}");
+    for (filter, says) in [
+        ("--comm wait", "none of its 2 decisions is one of those asked for; no thread `wait` is in it, but waits"),
+        ("--cpu 7", "none of its 2 decisions is one of those asked for"),
+    ] {
+        let (code, said, error) = of_file(&lines.join("\n"), filter);
+        assert_eq!((code, said.as_str()), (Some(2), ""), "{filter}");
+        assert!(error.contains(says), "{error}");
+    }
 
     let (is, other) = (r#""reason":"queued""#, r#""reason":"queued-elsewhere""#);
     let forged = lines.join("\n").replace(is, other);

@@ -146,6 +146,18 @@ fn mistakes_are_named() {
         ),
         ("sim --machine zen3-2s --set workers=many", "whole number"),
         (
+            "sim --machine zen3-2s --set runtime=3601s",
+            "not over after 3600s of simulated time",
+        ),
+        (
+            "sim --machine zen3-2s --policy usher:slice=1001ms",
+            "`slice` has the value `1001ms`, but must be from 1us to 1s",
+        ),
+        (
+            "sim --machine zen3-2s --policy usher:slice=1ns",
+            "must be from 1us to 1s",
+        ),
+        (
             "sim --machine zen3-2s --set cost.tick.hz=0",
             "tick.hz is 0, but must be from 24",
         ),

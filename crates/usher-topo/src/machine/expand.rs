@@ -2,6 +2,7 @@
 //! From the groups of a machine file to single CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 
@@ -153,14 +154,27 @@ impl MachineFile {
         Ok(numbers.into_iter().map(Cpu).collect())
     }
 
+    fn distance(&self, given: &Option<Spanned<u32>>, default: u32) -> Result<u32, TopoError> {
+        match given {
+            Some(distance) if !DISTANCES.contains(distance.get_ref()) => {
+                let what = format!("a distance of {}", distance.get_ref());
+                Err(self.wrong(distance, &what, DISTANCE_REMEDY))
+            }
+            Some(distance) => Ok(*distance.get_ref()),
+            None => Ok(default),
+        }
+    }
+
     fn place_nodes(&self, nodes: &BTreeMap<u32, NodePlace>) -> Result<Vec<RawNode>, TopoError> {
         let given = &self.distances;
-        let remote = given.remote.unwrap_or(NodeInfo::REMOTE_DISTANCE);
+        let local = self.distance(&given.local, NodeInfo::LOCAL_DISTANCE)?;
+        let remote = self.distance(&given.remote, NodeInfo::REMOTE_DISTANCE)?;
+        let same_socket = self.distance(&given.same_socket, remote)?;
         let between = |a: u32, b: u32| {
             if a == b {
-                given.local.unwrap_or(NodeInfo::LOCAL_DISTANCE)
+                local
             } else if nodes[&a].socket.is_some() && nodes[&a].socket == nodes[&b].socket {
-                given.same_socket.unwrap_or(remote)
+                same_socket
             } else {
                 remote
             }
@@ -171,7 +185,14 @@ impl MachineFile {
                 let what = format!("matrix is not {0} by {0}, the number of nodes", nodes.len());
                 return Err(self.wrong(matrix, &what, "one row and one column per node"));
             }
-            if given.local.or(given.same_socket).or(given.remote).is_some() {
+            if let Some(distance) = rows.iter().flatten().find(|d| !DISTANCES.contains(d)) {
+                return Err(self.wrong(
+                    matrix,
+                    &format!("a distance of {distance}"),
+                    DISTANCE_REMEDY,
+                ));
+            }
+            if given.local.is_some() || given.same_socket.is_some() || given.remote.is_some() {
                 let what = "matrix beside local, same_socket or remote";
                 return Err(self.wrong(matrix, what, "give either"));
             }
@@ -193,6 +214,10 @@ impl MachineFile {
         Ok(raw.collect())
     }
 }
+
+/// What a SLIT may hold of a node in reach: a byte, and less than 10 means nothing.
+const DISTANCES: RangeInclusive<u32> = 10..=254;
+const DISTANCE_REMEDY: &str = "SLIT distances are from 10, of a node to itself, to 254";
 
 /// Where a node is.
 #[derive(Clone, Copy)]

@@ -50,16 +50,16 @@ pub(super) struct Text {
     text: String,
 }
 
-/// SLIT distances.
+/// SLIT distances: 10 is that of a node to itself, and 255 that to one out of reach.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distances {
     /// Of a node to itself; 10 if left out.
-    pub local: Option<u32>,
+    pub local: Option<Spanned<u32>>,
     /// Between two nodes of one socket; as `remote` if left out.
-    pub same_socket: Option<u32>,
+    pub same_socket: Option<Spanned<u32>>,
     /// Between nodes of different sockets; 20 if left out.
-    pub remote: Option<u32>,
+    pub remote: Option<Spanned<u32>>,
     /// All of them, row by row, in order of node id; instead of the others.
     pub matrix: Option<Spanned<Vec<Vec<u32>>>>,
 }

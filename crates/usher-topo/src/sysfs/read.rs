@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::build::MAX_CPU_NUMBER;
@@ -96,6 +96,7 @@ impl Reader {
         let (core_types, type_of_cpu) = self.core_types(&online)?;
         let mut llcs = Labels(BTreeMap::new());
         let mut cpus = Vec::with_capacity(online.len());
+        self.check_complete(&online)?;
         for ((cpu, node), core_type) in online.iter().zip(node_of_cpu).zip(type_of_cpu) {
             let siblings = self.siblings(*cpu)?;
             let core = siblings[0];
@@ -168,6 +169,22 @@ impl Reader {
     fn topology_list(&self, cpu: u32, file: &str) -> Result<Option<Vec<u32>>, TopoError> {
         let cpus = list(&self.cpu_dir(cpu).join("topology").join(file))?;
         Ok(cpus.filter(|cpus| cpus.binary_search(&cpu).is_ok()))
+    }
+
+    /// A kernel tells the topology of all CPUs that are online, or of none.
+    fn check_complete(&self, online: &[u32]) -> Result<(), TopoError> {
+        let lacks = |cpu: &u32| !self.cpu_dir(*cpu).join("topology").is_dir();
+        match online.iter().find(|cpu| lacks(cpu)) {
+            Some(cpu) if !online.iter().all(lacks) => {
+                let what =
+                    "missing, though other CPUs have theirs; check that the capture is complete";
+                Err(TopoError::Io {
+                    path: self.cpu_dir(*cpu).join("topology"),
+                    source: io::Error::new(ErrorKind::NotFound, what),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The CPUs of the core, itself included.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher explain --recorded`: decisions that a kernel recorded, told, and made again by the core in this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use usher_core::recorded::{Bits, Footer, Header, Recorded, Saw, Seen, Word, SCHEMA};
 use usher_core::{Core, Reason, Tables};
+use usher_sim::error::nearest;
 use usher_topo::{format_cpulist, parse_cpulist, MAX_CPU_NUMBER};
 
 use super::Format;
@@ -56,8 +57,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// An option that says nothing without --recorded. (clap does not ask for what contradicts another option that is there.)
-    pub fn without_file(&self) -> Option<&'static str> {
+    /// The first of these options that is there.
+    fn given(&self) -> Option<&'static str> {
         let given = [
             ("--pid", self.pid.is_some()),
             ("--comm", self.comm.is_some()),
@@ -68,9 +69,17 @@ impl Args {
             ("--steps", self.steps),
         ];
         let first = given.iter().find(|(_, given)| *given);
-        first
-            .filter(|_| self.recorded.is_none())
-            .map(|(name, _)| *name)
+        first.map(|(name, _)| *name)
+    }
+
+    /// An option that says nothing without --recorded. (clap does not ask for what contradicts another option that is there.)
+    pub fn without_file(&self) -> Option<&'static str> {
+        self.given().filter(|_| self.recorded.is_none())
+    }
+
+    /// Whether not all decisions are asked for.
+    fn chooses(&self) -> bool {
+        self.given().is_some_and(|option| option != "--steps")
     }
 
     fn wants(&self, recorded: &Recorded) -> bool {
@@ -184,6 +193,7 @@ fn read(args: &Args, path: &Path) -> Result<Told, Failure> {
     };
     let mut machine: Option<Machine> = None;
     let mut text = String::new();
+    let (mut nr, mut comms) = (0, BTreeSet::new());
     for line in 1.. {
         text.clear();
         if file.read_line(&mut text).map_err(open)? == 0 {
@@ -225,6 +235,10 @@ fn read(args: &Args, path: &Path) -> Result<Told, Failure> {
         }
         let recorded: Recorded = serde_json::from_value(value).map_err(cut)?;
         told.first_ns = told.first_ns.min(recorded.at_ns);
+        nr += 1;
+        if !comms.contains(&recorded.comm) {
+            comms.insert(recorded.comm.clone());
+        }
         if args.wants(&recorded) {
             let row = row(machine, &recorded, line, args.steps);
             told.decisions
@@ -233,6 +247,18 @@ fn read(args: &Args, path: &Path) -> Result<Told, Failure> {
     }
     let first_ns = told.first_ns;
     told.decisions.retain(|row| args.wants_row(row, first_ns));
+    if told.decisions.is_empty() && nr > 0 {
+        let mut what = format!("none of its {nr} decisions is one of those asked for");
+        if let Some(comm) = args.comm.as_ref().filter(|&comm| !comms.contains(comm)) {
+            let comms: Vec<&str> = comms.iter().map(String::as_str).collect();
+            what += &format!(
+                "; no thread `{comm}` is in it, but {}",
+                nearest(comm, &comms).join(", ")
+            );
+        }
+        let file = path.display();
+        return Err(Failure::new(Code::WrongUse, format!("{file}: {what}")));
+    }
     told.different = told.decisions.iter().filter(|row| !row.same).count();
     // Each CPU's were fetched together.
     told.decisions.sort_by_key(|row| row.at_ns);
@@ -403,10 +429,9 @@ fn print(to: &mut impl io::Write, args: &Args, told: &Told) -> io::Result<()> {
         1 => "1 decision".into(),
         nr => format!("{nr} decisions"),
     };
-    let of = if args.pid.is_some() || args.comm.is_some() || args.reason.is_some() {
-        " of those asked for"
-    } else {
-        ""
+    let of = match args.chooses() {
+        true => " of those asked for",
+        false => "",
     };
     match told.different {
         0 => writeln!(to, "\n{nr}{of}, made again: all come out the same, bit for bit")?,
