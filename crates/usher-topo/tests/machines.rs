@@ -294,13 +294,18 @@ fn wrong_machine_files_are_refused_by_line() {
         ),
         (
             "[[socket]]\nid = 3",
-            "[distances]\nmatrix = [[10, 20], [9, 10]]\n[[socket]]\nid = 3",
-            "broken:9: a distance of 9",
+            "[distances]\nmatrix = [[10, 20], [0, 10]]\n[[socket]]\nid = 3",
+            "broken:9: a distance of 0",
         ),
         (
             "[[socket]]\nid = 3",
             "[distances]\nremote = 255\n[[socket]]\nid = 3",
             "broken:9: a distance of 255",
+        ),
+        (
+            "[[socket]]\nid = 3",
+            "[distances]\nsame_socket = 9\n[[socket]]\nid = 3",
+            "broken:9: a distance of 9",
         ),
         (
             "[[socket]]\nid = 3",

@@ -158,7 +158,7 @@ impl MachineFile {
         match given {
             Some(distance) if !DISTANCES.contains(distance.get_ref()) => {
                 let what = format!("a distance of {}", distance.get_ref());
-                Err(self.wrong(distance, &what, DISTANCE_REMEDY))
+                Err(self.wrong(distance, &what, "from 10, of a node to itself, to 254"))
             }
             Some(distance) => Ok(*distance.get_ref()),
             None => Ok(default),
@@ -185,12 +185,10 @@ impl MachineFile {
                 let what = format!("matrix is not {0} by {0}, the number of nodes", nodes.len());
                 return Err(self.wrong(matrix, &what, "one row and one column per node"));
             }
-            if let Some(distance) = rows.iter().flatten().find(|d| !DISTANCES.contains(d)) {
-                return Err(self.wrong(
-                    matrix,
-                    &format!("a distance of {distance}"),
-                    DISTANCE_REMEDY,
-                ));
+            // Whatever a firmware says of its nodes, as long as it fits.
+            if let Some(distance) = rows.iter().flatten().find(|d| !(1..=254).contains(*d)) {
+                let what = format!("a distance of {distance}");
+                return Err(self.wrong(matrix, &what, "from 1 to 254, 10 of a node to itself"));
             }
             if given.local.is_some() || given.same_socket.is_some() || given.remote.is_some() {
                 let what = "matrix beside local, same_socket or remote";
@@ -215,9 +213,8 @@ impl MachineFile {
     }
 }
 
-/// What a SLIT may hold of a node in reach: a byte, and less than 10 means nothing.
+/// SLIT distances of nodes in reach.
 const DISTANCES: RangeInclusive<u32> = 10..=254;
-const DISTANCE_REMEDY: &str = "SLIT distances are from 10, of a node to itself, to 254";
 
 /// Where a node is.
 #[derive(Clone, Copy)]
