@@ -35,10 +35,13 @@ static __always_inline bool hand(struct usher __arena *u, struct task_struct *p,
 	return woken_last(p, self, enq_flags) && usher_hand(u, self, queue, p->pid);
 }
 
-/* How early a task that is charged from due joins a queue: one that slept, and is handed to nobody. */
+/*
+ * How early a task that is charged from due joins a queue: one that slept, and is handed to nobody; or that a higher class took a CPU from, which mostly is
+ * over at once, and should not end turns.
+ */
 static __always_inline u32 joins_early(struct usher __arena *u, u64 due, u32 queue, bool handed, u64 enq_flags)
 {
-	return enq_flags & SCX_ENQ_WAKEUP && !handed ? usher_vtime_early(u, due, queue) : 0;
+	return enq_flags & (SCX_ENQ_WAKEUP | SCX_ENQ_REENQ) && !handed ? usher_vtime_early(u, due, queue) : 0;
 }
 
 /* The slice with which a task waits in a queue that joined it so early, and was perhaps handed to self. */
