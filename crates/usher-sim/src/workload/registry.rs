@@ -299,7 +299,9 @@ impl Hints {
             if !self.seen.contains(&task) {
                 let known: Vec<&str> = self.seen.iter().map(String::as_str).collect();
                 return Err(SimError::Unknown {
-                    kind: format!("task of workload {whose} in parameter `hint.{task}`"),
+                    kind: format!(
+                        "task in parameter `hint.{task}` (tasks that others start have their hint), workload {whose}:"
+                    ),
                     nearest: nearest(&task, &known),
                     name: task,
                 });

@@ -226,8 +226,7 @@ fn list(args: &Args, machine: &Machine, what: List) -> Result<Code, Failure> {
                     let note = format!("{} [{}; {}]", p.meaning, p.values, p.source);
                     write_listed(&mut out, &format!("{}={}", p.key, p.default), &note)?;
                 }
-                let hint =
-                    "placement hint of all tasks, or of those of one name (hint.NAME): as --hint";
+                let hint = "placement hint of the tasks that begin, and of all that they start: as --hint; of those of one name in an rt-app file: hint.NAME";
                 write_listed(&mut out, "hint=none", hint)?;
                 if !of_policy.is_empty() {
                     writeln!(out, "\npolicy {policy}: --policy {policy}:KEY=VALUE:...\n")?;
