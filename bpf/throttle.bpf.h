@@ -73,6 +73,12 @@ static __noinline u64 owing_until(struct task_struct *p, u32 limiter, bool ahead
 	return exhausted_until(limiter, ahead);
 }
 
+/* What was taken in advance for a task, which is had once: other CPUs may look at it at the same time, while it waits. */
+static __always_inline u64 ahead_of(struct usher_limited *l)
+{
+	return __sync_lock_test_and_set(&l->ahead_ns, 0);
+}
+
 /* Until when a task that does not run, or that a tick just stopped, is not to run; 0: it may. */
 USHER_UNIT u64 limited_until(struct task_struct *p __arg_trusted, u32 limiter)
 {
@@ -82,10 +88,8 @@ USHER_UNIT u64 limited_until(struct task_struct *p __arg_trusted, u32 limiter)
 
 	if (!until_ns || may_hold(p, l) || !in_service(usher(), scx_bpf_task_cpu(p)))
 		return 0;
-	if (ahead) {
-		bandwidth_take(limiter, -(s64)l->ahead_ns);
-		l->ahead_ns = 0;
-	}
+	if (ahead)
+		bandwidth_take(limiter, -(s64)ahead_of(l));
 	return until_ns;
 }
 
@@ -217,7 +221,7 @@ USHER_UNIT u64 belongs_to(struct usher __arena *u __arg_arena, struct task_struc
 {
 	struct usher_limited *l;
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 until_ns;
+	u64 until_ns, ahead_ns;
 	u32 limiter;
 
 	group_look(p);
@@ -233,8 +237,11 @@ USHER_UNIT u64 belongs_to(struct usher __arena *u __arg_arena, struct task_struc
 		return USHER_DSQ_THROTTLED + limiter;
 	}
 	l = limiter ? bpf_task_storage_get(&usher_limited, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
-	if (l && !l->ahead_ns)
-		l->ahead_ns = bandwidth_ahead(limiter, 1);
+	if (l && !l->ahead_ns) {
+		ahead_ns = bandwidth_ahead(limiter, 1);
+		if (__sync_val_compare_and_swap(&l->ahead_ns, 0, ahead_ns))
+			bandwidth_take(limiter, -(s64)ahead_ns);
+	}
 	if (p->nr_cpus_allowed == 1 || usher_migration_disabled(p, false) || !known_cpu(u, cpu))
 		return SCX_DSQ_LOCAL_ON | cpu;
 	return u->cids[cid_of(u, cpu)].queue;
@@ -348,8 +355,7 @@ static __noinline void limited_running(struct task_struct *p, s32 cpu, u32 cid, 
 	if (leaves) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	} else if (l && l->ahead_ns) {
-		time->unpaid -= l->ahead_ns;
-		l->ahead_ns = 0;
+		time->unpaid -= ahead_of(l);
 	} else if (-(s64)time->unpaid <= 0 || -time->unpaid < usual_ns) {
 		time->unpaid -= bandwidth_ahead(limiter, USHER_AHEAD_PART);
 	}

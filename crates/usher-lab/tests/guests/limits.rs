@@ -43,6 +43,7 @@ fn had(kernel: &str, shape: &str, tasks: &str) -> BTreeMap<String, Vec<u64>> {
         }
     }
     assert!(!had.is_empty(), "{said}");
+    eprintln!("{had:?}");
     had
 }
 
