@@ -125,7 +125,7 @@ fn run_faulty(fault: Fault) -> Result<usher_sim::Report, SimError> {
 fn planted_faults_are_caught() {
     run_faulty(Fault::None).expect("a sound policy passes");
     for (fault, message) in [
-        (Fault::Loses, "waits for"),
+        (Fault::Loses, "that this policy may keep anybody waiting"),
         (Fault::RunsTwice, "which is Running"),
         (Fault::Anywhere, "may not run here"),
         (Fault::PlacesAnywhere, "not allowed there"),
