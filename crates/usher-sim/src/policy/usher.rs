@@ -41,6 +41,7 @@ use usher_topo::Topology;
 
 use self::capacity::Unequal;
 use self::moves::Moves;
+use self::queues::insert;
 use super::fair::weight;
 use super::{EnqueueWhy, Host, Leaving, Placement, Policy, StopWhy, WakeInfo, WakeKind};
 use crate::coherence::Access;
@@ -538,37 +539,6 @@ impl Usher {
             .set_queued(queue, length);
     }
 
-    /// The task in a queue that was handed to a CPU of it, if it goes before the first.
-    fn handed_first(&mut self, host: &mut Host, queue: Queue, cpu: Cpu) -> Option<(Vtime, u64)> {
-        if queue != self.at[cpu.index()].queue {
-            return None;
-        }
-        let cid = self.cid(cpu);
-        let task = self.call(host, 0, |core| core.handed(cid))?.get() - 1;
-        let task = TaskId(task as u32);
-        let Known {
-            vtime, seq, place, ..
-        } = self.tasks[task.index()];
-        if self.waits_in(place) != Some(queue) || !host.task(task).may_run_on(cpu) {
-            return None;
-        }
-        let demand = self.demand(host, task);
-        if !self.call(host, 0, |core| core.enough(cid, demand)) {
-            return None;
-        }
-        let (&(first, _), &before) = self.queues[queue.index()].tasks.first_key_value()?;
-        let promised = match self.tasks[before.index()].place {
-            Place::Handed(to) => {
-                let to = self.cid(to);
-                self.call(host, 0, |core| core.promised(to, name(before)))
-            }
-            _ => false,
-        };
-        let weight = scx_weight(host, task);
-        let taken = |core: &mut Core| core.take_handed(cid, first, vtime, weight, promised);
-        self.call(host, 0, taken).then_some((vtime, seq))
-    }
-
     /// In which queue of several CPUs a task waits.
     fn waits_in(&self, place: Place) -> Option<Queue> {
         match place {
@@ -609,35 +579,6 @@ impl Usher {
 /// What the core is told of a task.
 fn name(task: TaskId) -> NonZeroU64 {
     NonZeroU64::MIN.saturating_add(task.index() as u64)
-}
-
-fn insert(host: &mut Host, tasks: &mut Tasks, line: LineId, key: (Vtime, u64), task: TaskId) {
-    let taken = host.lock(line);
-    host.charge(QUEUE_NS);
-    tasks.insert(key, task);
-    host.unlock(line, taken);
-}
-
-/// Takes the task chosen, or the first that may run on a CPU.
-fn take(
-    host: &mut Host,
-    tasks: &mut Tasks,
-    line: LineId,
-    chosen: Option<(Vtime, u64)>,
-    cpu: Cpu,
-) -> Option<TaskId> {
-    let taken = host.lock(line);
-    let first = || {
-        let mut allowed = tasks.iter().filter(|(_, &t)| host.task(t).may_run_on(cpu));
-        allowed.next().map(|(&key, _)| key)
-    };
-    let key = chosen.or_else(first);
-    let task = key.and_then(|key| tasks.remove(&key));
-    if task.is_some() {
-        host.charge(QUEUE_NS);
-    }
-    host.unlock(line, taken);
-    task
 }
 
 /// The kernel's weight of a sched_ext task, rounded as there: 100 is nice 0.

@@ -8,7 +8,8 @@
 
 use usher_core::{Demand, Queue, Utilisation, FIT_LOOK};
 
-use super::{take, Usher};
+use super::queues::take;
+use super::Usher;
 use crate::host::Host;
 use crate::ids::{Cid, Cpu, Id, Nanos, TaskId};
 

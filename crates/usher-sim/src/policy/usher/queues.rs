@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a CPU takes from which queue, as `bpf/main.bpf.c` does in the kernel, and how a queue's clock goes on.
+//! How tasks are put into queues, what a CPU takes from which, as `bpf/main.bpf.c` does in the kernel, and how a queue's clock goes on.
 
-use usher_core::{Queue, Vtime};
+use usher_core::{Core, Queue, Vtime};
 
-use super::{scx_weight, take, Usher, IDLE_NS};
+use super::{name, scx_weight, Known, Place, Tasks, Usher, IDLE_NS, QUEUE_NS};
 use crate::host::Host;
-use crate::ids::{Cpu, Id, TaskId};
+use crate::ids::{Cpu, Id, LineId, TaskId};
 
 /// So many who wait in a queue a CPU looks at for one that may run there, while others wait in its own: as `first_here()` in
 /// `bpf/hand.bpf.h`.
@@ -143,4 +143,70 @@ impl Usher {
         }
         take(host, &mut at.own, at.own_line, None, cpu)
     }
+
+    /// The task in a queue that was handed to a CPU of it, if it goes before the first.
+    fn handed_first(&mut self, host: &mut Host, queue: Queue, cpu: Cpu) -> Option<(Vtime, u64)> {
+        if queue != self.at[cpu.index()].queue {
+            return None;
+        }
+        let cid = self.cid(cpu);
+        let task = self.call(host, 0, |core| core.handed(cid))?.get() - 1;
+        let task = TaskId(task as u32);
+        let Known {
+            vtime, seq, place, ..
+        } = self.tasks[task.index()];
+        if self.waits_in(place) != Some(queue) || !host.task(task).may_run_on(cpu) {
+            return None;
+        }
+        let demand = self.demand(host, task);
+        if !self.call(host, 0, |core| core.enough(cid, demand)) {
+            return None;
+        }
+        let (&(first, _), &before) = self.queues[queue.index()].tasks.first_key_value()?;
+        let promised = match self.tasks[before.index()].place {
+            Place::Handed(to) => {
+                let to = self.cid(to);
+                self.call(host, 0, |core| core.promised(to, name(before)))
+            }
+            _ => false,
+        };
+        let weight = scx_weight(host, task);
+        let taken = |core: &mut Core| core.take_handed(cid, first, vtime, weight, promised);
+        self.call(host, 0, taken).then_some((vtime, seq))
+    }
+}
+
+pub(super) fn insert(
+    host: &mut Host,
+    tasks: &mut Tasks,
+    line: LineId,
+    key: (Vtime, u64),
+    task: TaskId,
+) {
+    let taken = host.lock(line);
+    host.charge(QUEUE_NS);
+    tasks.insert(key, task);
+    host.unlock(line, taken);
+}
+
+/// Takes the task chosen, or the first that may run on a CPU.
+pub(super) fn take(
+    host: &mut Host,
+    tasks: &mut Tasks,
+    line: LineId,
+    chosen: Option<(Vtime, u64)>,
+    cpu: Cpu,
+) -> Option<TaskId> {
+    let taken = host.lock(line);
+    let first = || {
+        let mut allowed = tasks.iter().filter(|(_, &t)| host.task(t).may_run_on(cpu));
+        allowed.next().map(|(&key, _)| key)
+    };
+    let key = chosen.or_else(first);
+    let task = key.and_then(|key| tasks.remove(&key));
+    if task.is_some() {
+        host.charge(QUEUE_NS);
+    }
+    host.unlock(line, taken);
+    task
 }
