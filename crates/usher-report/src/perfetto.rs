@@ -141,6 +141,8 @@ const TYPE_INSTANT: i32 = 3;
 const SEQUENCE: u32 = 1;
 /// Track numbers of decisions, apart from the viewer's own.
 const DECISION_TRACK: u64 = 0x7573_6865_7200_0000;
+/// The track of what concerns the whole run.
+const RUN_TRACK: u64 = DECISION_TRACK - 1;
 /// A default priority as ftrace prints it: nice 0.
 const PRIO: i32 = 120;
 /// How many events of one CPU go into a packet.
@@ -189,7 +191,7 @@ impl Named<'_> {
 pub struct Writer<W: Write> {
     out: W,
     bundles: BTreeMap<u32, Vec<FtraceEvent>>,
-    tracks: std::collections::BTreeSet<u32>,
+    tracks: std::collections::BTreeSet<u64>,
     threads: BTreeMap<u32, String>,
 }
 
@@ -269,30 +271,53 @@ impl<W: Write> Writer<W> {
         reason: &str,
     ) -> io::Result<()> {
         let uuid = DECISION_TRACK + u64::from(cpu);
-        if self.tracks.insert(cpu) {
-            let track = TrackDescriptor {
-                uuid: Some(uuid),
-                name: Some(format!("decisions on CPU {cpu}")),
-            };
-            self.packet(&TracePacket {
-                track_descriptor: Some(track),
-                ..Default::default()
-            })?;
-        }
+        self.declare(uuid, || format!("decisions on CPU {cpu}"))?;
         let note = |name: &str, int_value, string_value| DebugAnnotation {
             name: Some(name.to_owned()),
             int_value,
             string_value,
         };
+        let notes = vec![
+            note("task", None, Some(task.name.to_owned())),
+            note("task id", Some(i64::from(task.id)), None),
+            note("cpu", Some(i64::from(target)), None),
+        ];
+        self.instant(ns, uuid, reason, notes)
+    }
+
+    /// At `ns` something happened that concerns the whole run.
+    pub fn mark(&mut self, ns: u64, what: &str) -> io::Result<()> {
+        self.declare(RUN_TRACK, || "run".to_owned())?;
+        self.instant(ns, RUN_TRACK, what, Vec::new())
+    }
+
+    /// Names a track before its first event.
+    fn declare(&mut self, uuid: u64, name: impl FnOnce() -> String) -> io::Result<()> {
+        if !self.tracks.insert(uuid) {
+            return Ok(());
+        }
+        let track = TrackDescriptor {
+            uuid: Some(uuid),
+            name: Some(name()),
+        };
+        self.packet(&TracePacket {
+            track_descriptor: Some(track),
+            ..Default::default()
+        })
+    }
+
+    fn instant(
+        &mut self,
+        ns: u64,
+        track: u64,
+        name: &str,
+        notes: Vec<DebugAnnotation>,
+    ) -> io::Result<()> {
         let event = TrackEvent {
-            debug_annotations: vec![
-                note("task", None, Some(task.name.to_owned())),
-                note("task id", Some(i64::from(task.id)), None),
-                note("cpu", Some(i64::from(target)), None),
-            ],
+            debug_annotations: notes,
             kind: Some(TYPE_INSTANT),
-            track_uuid: Some(uuid),
-            name: Some(reason.to_owned()),
+            track_uuid: Some(track),
+            name: Some(name.to_owned()),
         };
         self.packet(&TracePacket {
             timestamp: Some(ns),
@@ -443,6 +468,35 @@ mod tests {
                 .as_ref()
                 .unwrap()
                 .uuid
+        );
+    }
+
+    // Goal: what concerns the whole run is on one track, declared once.
+    #[test]
+    fn marks_share_a_track() {
+        let mut writer = Writer::new(Vec::new());
+        writer.mark(5, "measuring begins").unwrap();
+        writer.mark(9, "measuring ends").unwrap();
+        let trace = Trace::decode(writer.finish().unwrap().as_slice()).unwrap();
+        let tracks = trace
+            .packet
+            .iter()
+            .filter_map(|p| p.track_descriptor.as_ref());
+        let tracks: Vec<Option<u64>> = tracks.map(|t| t.uuid).collect();
+        let marks = trace
+            .packet
+            .iter()
+            .filter_map(|p| Some((p.timestamp?, p.track_event.as_ref()?)));
+        let marks: Vec<(u64, &str, Option<u64>)> = marks
+            .map(|(at, mark)| (at, mark.name.as_deref().unwrap(), mark.track_uuid))
+            .collect();
+        assert_eq!(tracks.len(), 1);
+        assert_eq!(
+            marks,
+            [
+                (5, "measuring begins", tracks[0]),
+                (9, "measuring ends", tracks[0])
+            ]
         );
     }
 

@@ -20,7 +20,7 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::state::{CpuState, Host, Pending, Phase, Slots, TimerEntry, NEVER};
 use crate::stats::Stats;
-use crate::trace::Tracer;
+use crate::trace::{TraceEvent, Tracer};
 use crate::workload::{Headline, Stop, Workload};
 
 /// What may be asked of a run besides its result.
@@ -31,8 +31,8 @@ pub struct Options {
     pub root_cpu: Cpu,
     /// Give up (with an error) after this much simulated time.
     pub limit: Nanos,
-    /// Receives scheduling events as they happen.
-    pub tracer: Option<Box<dyn Tracer>>,
+    /// Receive scheduling events as they happen.
+    pub tracers: Vec<Box<dyn Tracer>>,
 }
 
 impl Default for Options {
@@ -42,7 +42,7 @@ impl Default for Options {
             checks: true,
             root_cpu: Cpu(0),
             limit: 3_600_000_000_000,
-            tracer: None,
+            tracers: Vec::new(),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Simulation {
         let root_cpu = machine.online().next_around(options.root_cpu);
         let root_cpu = root_cpu.expect("a machine has at least one CPU");
         let mut host = new_host(&machine, workload.world, seed, &*policy);
-        host.tracer = options.tracer;
+        host.tracers = options.tracers;
         let mut sim = Simulation {
             caches: Caches::new(&machine),
             checker: options.checks.then(Checker::default),
@@ -206,6 +206,8 @@ impl Simulation {
             return Err(failure);
         }
         self.settle_all();
+        self.host.charged = 0;
+        self.host.trace(TraceEvent::Ended);
         self.policy.sync_stats(&mut self.host);
         if self.checker.is_some() {
             self.check_conservation();
@@ -279,6 +281,7 @@ impl Simulation {
             task.run_before = task.runtime;
             task.waited = 0;
         }
+        self.host.trace(TraceEvent::Measured);
     }
 
     /// A task has exited.
@@ -360,7 +363,7 @@ fn new_host(
         rng: Rng::stream(seed, STREAM_POLICY),
         tick_phase: Rng::stream(seed, STREAM_TICK).below(machine.tick_ns()),
         seed,
-        tracer: None,
+        tracers: Vec::new(),
         live: 0,
         stuck: 0,
         queued: 0,

@@ -17,6 +17,7 @@
 //! | [`program`], [`world`], [`workload`] | the seam to workloads: what tasks do and what they share |
 //! | [`policy`], [`host`], [`task`] | the seam to schedulers: callbacks, and what they see and can do |
 //! | [`coherence`] | shared cache lines: who has a copy, what an access costs, who queues |
+//! | [`trace`], [`waits`] | what happens event by event, for those who want to see it |
 //! | [`params`] | `key=value` parameters of policies and workloads |
 //!
 //! To write a policy, start from `src/policy/fifo.rs`; to write a workload, from the example in
@@ -60,6 +61,7 @@ mod syscall;
 pub mod task;
 pub mod trace;
 mod waitlist;
+pub mod waits;
 mod wake;
 pub mod workload;
 pub mod world;

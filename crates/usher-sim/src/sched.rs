@@ -499,7 +499,7 @@ impl Simulation {
             self.account_switch(cpu, next);
             self.has_left(cpu, prev);
         } else if task.woken_at != NEVER {
-            self.account_wait(next); // woken before its CPU had left it
+            self.account_wait(cpu, next); // woken before its CPU had left it
         }
         // Its account is taken from where it was until now.
         self.host.touch_queue(from);
@@ -543,19 +543,25 @@ impl Simulation {
         task.last_ran = Some(cpu);
         task.switches = task.switches.wrapping_add(1);
         self.caches.enter(machine, cpu, task);
-        self.account_wait(next);
+        self.account_wait(cpu, next);
     }
 
     /// Books how long a task that gets a CPU now waited for it, and how long ago it was woken.
-    fn account_wait(&mut self, next: TaskId) {
+    fn account_wait(&mut self, cpu: Cpu, next: TaskId) {
         let at = self.host.now + self.host.charged;
         let task = &mut self.host.tasks[next.index()];
+        let since = task.waits_since();
         task.waited += at.saturating_sub(task.queued_at.max(self.host.stats.since));
         if task.woken_at != NEVER {
             let latency = at.saturating_sub(task.woken_at);
             crate::metrics::record(&mut self.host.stats.wake_latency, latency);
             task.woken_at = NEVER;
         }
+        self.host.trace(TraceEvent::Waited {
+            task: next,
+            cpu,
+            since,
+        });
     }
 
     /// The CPU has switched away from a task, unless that went elsewhere before.

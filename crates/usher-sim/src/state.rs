@@ -45,7 +45,7 @@ pub struct Host {
     /// When the first tick comes: a run starts at any time between two.
     pub(crate) tick_phase: Nanos,
     pub(crate) seed: u64,
-    pub(crate) tracer: Option<Box<dyn Tracer>>,
+    pub(crate) tracers: Vec<Box<dyn Tracer>>,
     /// Tasks that have not exited; of these, sleepers without a timer; and tasks waiting for a CPU.
     pub(crate) live: usize,
     pub(crate) stuck: usize,

@@ -8,6 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::{Cpu, LineId, Nanos, Node, TaskId};
 use crate::program::{Action, Class, Hint, Memory, Outcome, Program};
 use crate::rng::Rng;
+use crate::state::NEVER;
 use crate::waitlist::{Links, WaitList};
 use crate::world::{Barrier, Channel, Cond, Futex, Mutex, Semaphore};
 
@@ -272,5 +273,13 @@ impl Task {
     /// When it was last queued.
     pub fn queued_at(&self) -> Nanos {
         self.queued_at
+    }
+
+    /// Since when it waits, if it does: its wakeup, or when it was queued.
+    pub(crate) fn waits_since(&self) -> Nanos {
+        match self.woken_at {
+            NEVER => self.queued_at,
+            woken_at => woken_at,
+        }
     }
 }

@@ -34,11 +34,24 @@ pub enum TraceEvent {
         /// What the decision cost.
         ns: Nanos,
     },
+    /// A task has a CPU that waited for one.
+    Waited {
+        /// Who.
+        task: TaskId,
+        /// Where it runs now.
+        cpu: Cpu,
+        /// Since when it waited: its wakeup, or when it was queued.
+        since: Nanos,
+    },
     /// A task has exited.
     Exit {
         /// Who.
         task: TaskId,
     },
+    /// The warmup is over: what is reported counts from here.
+    Measured,
+    /// The run is over.
+    Ended,
 }
 
 /// Receives events in order of time.

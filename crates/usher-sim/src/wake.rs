@@ -349,7 +349,7 @@ impl Host {
     #[inline]
     pub(crate) fn trace(&mut self, event: TraceEvent) {
         let at = self.now + self.charged;
-        if let Some(tracer) = &mut self.tracer {
+        for tracer in &mut self.tracers {
             let tasks = &self.tasks;
             tracer.event(at, event, &|id| &tasks[id.index()]);
         }
@@ -357,7 +357,7 @@ impl Host {
 
     #[inline]
     pub(crate) fn trace_switch(&mut self, cpu: Cpu, prev: Option<TaskId>, next: Option<TaskId>) {
-        if self.tracer.is_some() {
+        if !self.tracers.is_empty() {
             let prev = prev.map(|id| (id, self.tasks[id.index()].state));
             self.trace(TraceEvent::Switch { cpu, prev, next });
         }

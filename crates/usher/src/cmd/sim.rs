@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher sim`: one simulated run.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+mod trace;
+mod waits;
+
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use anyhow::Context as _;
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::json;
-use usher_report::perfetto::{Left, Named, Writer};
 use usher_report::table::{metric, Text};
 use usher_sim::case::{self, Case};
 use usher_sim::params::Params;
-use usher_sim::task::{State, Task};
-use usher_sim::trace::{TraceEvent, Tracer};
-use usher_sim::{Machine, Nanos, Options, Report, SimError, TaskId};
+use usher_sim::waits::Waits;
+use usher_sim::{Machine, Options, Report, SimError};
 
 use crate::args::SourceArgs;
 use crate::exit::{Code, Failure};
@@ -53,6 +53,11 @@ pub struct Args {
     /// Also write a Perfetto trace, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    /// Also tell who waited for a CPU, for how long, and whether CPUs idled meanwhile; with the N slowest waits one by one
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    waits: Option<u32>,
 
     /// Run it twice and compare every event; exit 5 if they differ
     #[arg(long)]
@@ -182,23 +187,41 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         policy,
         policy_params,
     };
+    // A wrong name must not cost the trace of an earlier run, which opening the file empties.
+    case.simulation(args.seed, Options::default())?;
+    let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
+    let reasons = policy.reasons();
     let broken = Arc::new(AtomicBool::new(false));
-    let options = Options {
-        tracer: tracer(args, &case, &broken)?,
-        ..Options::default()
-    };
+    let waits = args.waits.map(|keep| {
+        let waits = Waits::new(Arc::clone(&case.machine), reasons, keep as usize);
+        Arc::new(Mutex::new(waits))
+    });
+    let mut options = Options::default();
+    if let Some(path) = &args.trace {
+        let trace = trace::into_file(path, reasons, &broken)?;
+        options.tracers.push(trace);
+    }
+    options.tracers.extend(waits.as_ref().map(Waits::observer));
     let stop = interrupt::flag();
     let report = case.run(args.seed, options, |_| !stop.load(Ordering::Relaxed))?;
     if args.check_determinism && !report.partial && !same_again(&case, args.seed, &report)? {
         return Ok(Code::Other(5));
     }
+    let waits = waits.map(|waits| {
+        let waits = waits.lock().unwrap_or_else(|e| e.into_inner());
+        waits::WaitReport::of(&waits)
+    });
     let mut out = anstream::stdout().lock();
     match args.format {
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &report)?;
+            let all = WithWaits {
+                report: &report,
+                waits,
+            };
+            serde_json::to_writer_pretty(&mut out, &all)?;
             writeln!(out)?;
         }
-        Format::Table => write_table(&mut out, &report)?,
+        Format::Table => write_table(&mut out, &report, waits.as_ref())?,
     }
     out.flush()?;
     if broken.load(Ordering::Relaxed) {
@@ -209,6 +232,15 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     } else {
         Code::Fine
     })
+}
+
+/// What `--format json` prints.
+#[derive(Serialize)]
+struct WithWaits<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<waits::WaitReport>,
 }
 
 /// `--list`.
@@ -312,7 +344,11 @@ fn same_again(case: &Case, seed: u64, first: &Report) -> Result<bool, Failure> {
     Ok(same)
 }
 
-fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn write_table(
+    out: &mut impl Write,
+    report: &Report,
+    waits: Option<&waits::WaitReport>,
+) -> io::Result<()> {
     writeln!(
         out,
         "{} on {} under {}, seed {}: {} {}",
@@ -382,6 +418,9 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ]);
     }
     writeln!(out, "{text}")?;
+    if let Some(waits) = waits {
+        waits.write(out)?;
+    }
     if report.partial {
         writeln!(out, "interrupted: what was simulated until then")?;
     }
@@ -389,111 +428,4 @@ fn write_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         writeln!(out, "limit: {limit}")?;
     }
     writeln!(out, "log hash {}", report.log_hash)
-}
-
-fn tracer(
-    args: &Args,
-    case: &Case,
-    broken: &Arc<AtomicBool>,
-) -> Result<Option<Box<dyn Tracer>>, Failure> {
-    let Some(path) = &args.trace else {
-        return Ok(None);
-    };
-    // A wrong name must not cost the trace of an earlier run, which opening the file empties.
-    case.simulation(args.seed, Options::default())?;
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
-    let file = file.map_err(|error| Failure {
-        code: Code::WrongUse,
-        error,
-    })?;
-    let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
-    let writer = Writer::new(BufWriter::new(file));
-    Ok(Some(Box::new(Perfetto {
-        writer: Some(writer),
-        reasons: policy.reasons(),
-        broken: Arc::clone(broken),
-    })))
-}
-
-/// Writes what happens as a Perfetto trace. Ids are shifted by one, since 0 is the idle task there.
-struct Perfetto {
-    writer: Option<Writer<BufWriter<File>>>,
-    reasons: &'static [&'static str],
-    /// Something could not be written.
-    broken: Arc<AtomicBool>,
-}
-
-fn named<'a>(task: Option<TaskId>, look_up: &dyn Fn(TaskId) -> &'a Task) -> Named<'a> {
-    match task {
-        Some(id) => Named {
-            id: id.0 + 1,
-            name: look_up(id).name(),
-        },
-        None => Named::IDLE,
-    }
-}
-
-impl Perfetto {
-    fn write<'a>(
-        &mut self,
-        at: Nanos,
-        event: TraceEvent,
-        task: &dyn Fn(TaskId) -> &'a Task,
-    ) -> io::Result<()> {
-        let Some(writer) = &mut self.writer else {
-            return Ok(());
-        };
-        match event {
-            TraceEvent::Switch { cpu, prev, next } => {
-                let left = match prev {
-                    Some((_, State::Sleeping)) => Left::Asleep,
-                    Some((_, State::Dead)) => Left::Dead,
-                    _ => Left::Runnable,
-                };
-                writer.switch(
-                    at,
-                    cpu.0,
-                    named(prev.map(|p| p.0), task),
-                    left,
-                    named(next, task),
-                )
-            }
-            TraceEvent::Placed {
-                waker_cpu,
-                waker,
-                task: woken,
-                cpu,
-                reason,
-                ..
-            } => {
-                let woken = named(Some(woken), task);
-                writer.waking(at, waker_cpu.0, named(waker, task), woken, cpu.0)?;
-                match reason.and_then(|r| self.reasons.get(usize::from(r))) {
-                    Some(reason) => writer.decision(at, waker_cpu.0, woken, cpu.0, reason),
-                    None => Ok(()),
-                }
-            }
-            TraceEvent::Exit { .. } => Ok(()),
-        }
-    }
-}
-
-impl Tracer for Perfetto {
-    fn event<'a>(&mut self, at: Nanos, event: TraceEvent, task: &dyn Fn(TaskId) -> &'a Task) {
-        if let Err(error) = self.write(at, event, task) {
-            // The run goes on: its result does not depend on the trace.
-            let _ = writeln!(io::stderr(), "usher: the trace ends at {at} ns: {error}");
-            self.broken.store(true, Ordering::Relaxed);
-            self.writer = None;
-        }
-    }
-}
-
-impl Drop for Perfetto {
-    fn drop(&mut self) {
-        if let Some(Err(error)) = self.writer.take().map(Writer::finish) {
-            let _ = writeln!(io::stderr(), "usher: the trace is not complete: {error}");
-            self.broken.store(true, Ordering::Relaxed);
-        }
-    }
 }
