@@ -364,6 +364,80 @@ fn traces_are_not_lost_in_silence() {
     );
 }
 
+// Goal: who waited is told for people and for programs, and the same run is reported as without.
+// Method: more tasks than CPUs, with and without `--waits`; as many slow waits as were asked for.
+#[test]
+fn waits_are_told() {
+    let crowded = "sim --shape 2n2l2c2t --workload schbench --set workers=12 --set cputime=2ms --set sleeptime=1ms --set runtime=100ms";
+    let line = format!("{crowded} --waits 3");
+    let text = stdout(&line);
+    for part in [
+        "waits for a CPU",
+        "sent to an idle CPU",
+        "beside an idle CPU: LLC",
+        "waits up to",
+        "slowest after a wakeup or birth",
+        "slowest after being stopped",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let mut report = json(&stdout(&format!("{line} --format json")));
+    let waits = report["waits"].take();
+    let plain = json(&stdout(&format!("{crowded} --format json")));
+    assert_eq!(report["log_hash"], plain["log_hash"]);
+    assert!(plain["waits"].is_null());
+    for slowest in ["slowest", "slowest_stopped"] {
+        assert_eq!(waits[slowest].as_array().map(Vec::len), Some(3));
+    }
+    for kind in waits["kinds"].as_array().expect("kinds") {
+        let histogram = kind["histogram"].as_array().expect("steps");
+        let counts = histogram
+            .iter()
+            .map(|step| step["count"].as_u64().expect("a count"));
+        assert_eq!(Some(counts.sum()), kind["count"].as_u64(), "{kind}");
+        let last = histogram.last().expect("a step");
+        assert!(
+            last["up_to_ns"].as_u64() >= kind["max_ns"].as_u64(),
+            "{kind}"
+        );
+    }
+}
+
+// Goal: a comparison tells what else differs, and of policies that are one and the same that nothing does.
+// Method: `--why` as a table and as JSON, with a policy that places otherwise and with the same one under another name; a form of output
+// that cannot tell it.
+#[test]
+fn comparisons_tell_why() {
+    let what = "compare --shape 2n2l2c2t --workload tbench --set clients=12 --set runtime=100ms --runs 3 --why --policies";
+    let text = stdout(&format!("{what} usher,scx-simple"));
+    for part in [
+        "what else differs",
+        "context_switches",
+        "decisions by reason",
+        "partner",
+        "migrations, of the switches",
+        "waits for lines, of the busy time",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let cells = json(&stdout(&format!("{what} usher,scx-simple --format json")));
+    let why = &cells["cells"][1]["why"];
+    let switches = &why["metrics"]["context_switches"];
+    assert!(switches["median"].as_f64() > Some(0.0) && switches["effect"].is_f64());
+    let reasons = why["reasons"].as_object().expect("reasons");
+    let sum: f64 = reasons.values().filter_map(Value::as_f64).sum();
+    assert!((0.9..1.1).contains(&sum), "{reasons:?}");
+    assert!(
+        why["metrics"]["throughput_bytes_per_s"].is_null(),
+        "it is what is compared"
+    );
+    let text = stdout(&format!("{what} usher,usher:follow=true"));
+    assert!(text.contains("what else differs: no metric"), "{text}");
+    let out = usher(&words(&format!("{what} usher,eevdf --format csv")));
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--format table and json"));
+}
+
 // Goal: a run that ended before it had a value is told from one that was interrupted.
 // Method: a sweep over lengths, the first of which is too short for a sample.
 #[test]

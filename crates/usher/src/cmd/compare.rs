@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `usher compare`: policies side by side, with paired seeds.
 
+mod why;
+
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,7 @@ use usher_sim::params::Params;
 use usher_sim::workload::Headline;
 use usher_sim::{Machine, SimError};
 
+use self::why::Why;
 use super::sim::{WhatArgs, COST};
 use crate::args::{JobsArgs, SeedArgs, SourceArgs};
 use crate::exit::{Code, Failure};
@@ -62,6 +65,10 @@ pub struct Args {
     /// The metric to compare; the workload's own if not given
     #[arg(long)]
     metric: Option<String>,
+
+    /// Also tell what else differs: all other metrics, decisions by reason, migrations, waits for shared lines
+    #[arg(long)]
+    why: bool,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -136,6 +143,9 @@ struct Cell {
     kernel_share: Option<f64>,
     /// Words of the policy's shared data that it counts loads of, over all runs.
     words: BTreeMap<String, Word>,
+    /// With `--why`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<Why>,
     /// Repeats the cell's first run.
     replay: String,
 }
@@ -172,6 +182,12 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         args.what.set = CURATED_PARAMETERS.map(String::from).to_vec();
     }
     let args = &args;
+    if args.why && !matches!(args.format, Format::Table | Format::Json) {
+        return Err(Failure {
+            code: Code::WrongUse,
+            error: anyhow::anyhow!("--why is told by --format table and json; --format tidy has all metrics of all runs"),
+        });
+    }
     let (params, costs) = args.what.params()?;
     let source = args.source.source_or(CURATED_MACHINE);
     let points = points(&args.sweep, &params, &costs)?;
@@ -326,6 +342,7 @@ impl Comparison {
         };
         let values = columns(&metric);
         let tails = tail.as_deref().map(columns);
+        let headline_tail = tail.clone();
         let nr = args.policies.len();
         let mut cells = Vec::new();
         for i in 0..runs.len() {
@@ -338,8 +355,16 @@ impl Comparison {
                 median: median(&tails[i]),
                 ratio: ratio(tails),
             });
-            let (runs, own, ratio) = (&runs[i], &values[i], ratio(&values));
-            cells.push(cell(point, policy, runs, own, ratio, tail, replay));
+            let shown = [Some(metric.as_str()), headline_tail.as_deref()];
+            let shown: Vec<&str> = shown.into_iter().flatten().collect();
+            let why = args.why.then(|| {
+                let cpus = machine.cpus().len();
+                Why::of(&runs[i], base.map(|base| &runs[base]), cpus, &shown)
+            });
+            let ratio = ratio(&values);
+            let mut cell = Cell::new(point, policy, &runs[i], &values[i], ratio);
+            (cell.tail, cell.why, cell.replay) = (tail, why, replay);
+            cells.push(cell);
         }
         Ok(Comparison {
             schema: "usher-compare/1",
@@ -424,7 +449,10 @@ impl Comparison {
             text.row(row.into_iter().skip(skipped));
         }
         writeln!(out, "{text}")?;
-        self.write_words(out)?;
+        for cells in self.by_point() {
+            write_words(out, cells, self.clock_mhz)?;
+            why::write(out, cells)?;
+        }
         if let Some(tail) = &self.tail {
             writeln!(out, "p99: the median of {tail}; lower is better")?;
         }
@@ -470,38 +498,9 @@ impl Comparison {
         }
     }
 
-    /// A table per point of the sweep: words by rows, policies by columns.
-    fn write_words(&self, out: &mut impl Write) -> io::Result<()> {
-        let same_point = |a: &Cell, b: &Cell| a.parameters == b.parameters;
-        for cells in self.cells.chunk_by(same_point) {
-            let names: BTreeSet<&String> = cells.iter().flat_map(|c| c.words.keys()).collect();
-            if names.is_empty() {
-                continue;
-            }
-            let of = match cells[0].parameters.is_empty() {
-                true => String::new(),
-                false => format!(" with {}", cells[0].parameters.join(" ")),
-            };
-            writeln!(
-                out,
-                "cycles per load of words that CPUs share{of}, waiting included (at {} MHz; an atomic operation \
-                 loads, too)\n",
-                self.clock_mhz
-            )?;
-            let mut headings = vec!["word".to_string()];
-            headings.extend(cells.iter().map(|c| format!(">{}", c.policy)));
-            let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-            let mut text = Text::new(&headings);
-            for name in names {
-                let cycles = cells.iter().map(|cell| match cell.words.get(name) {
-                    Some(word) => format!("{:.0}", word.cycles_per_load),
-                    None => "-".into(),
-                });
-                text.row(std::iter::once(name.clone()).chain(cycles));
-            }
-            writeln!(out, "{text}")?;
-        }
-        Ok(())
+    /// The cells of each point of the sweep.
+    fn by_point(&self) -> impl Iterator<Item = &[Cell]> {
+        self.cells.chunk_by(|a, b| a.parameters == b.parameters)
     }
 
     fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
@@ -551,6 +550,45 @@ impl Comparison {
         }
         Ok(())
     }
+}
+
+/// Of cells of one point of the sweep: words by rows, policies by columns.
+fn write_words(out: &mut impl Write, cells: &[Cell], clock_mhz: u64) -> io::Result<()> {
+    let names: BTreeSet<&String> = cells.iter().flat_map(|c| c.words.keys()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "cycles per load of words that CPUs share{}, waiting included (at {clock_mhz} MHz; an atomic operation \
+         loads, too)\n",
+        with(cells),
+    )?;
+    let mut text = table("word", cells.iter().map(|cell| cell.policy.as_str()));
+    for name in names {
+        let cycles = cells.iter().map(|cell| match cell.words.get(name) {
+            Some(word) => format!("{:.0}", word.cycles_per_load),
+            None => "-".into(),
+        });
+        text.row(std::iter::once(name.clone()).chain(cycles));
+    }
+    writeln!(out, "{text}")
+}
+
+/// What cells of one point of a sweep have in common, to go on a heading with.
+fn with(cells: &[Cell]) -> String {
+    match cells[0].parameters.is_empty() {
+        true => String::new(),
+        false => format!(" with {}", cells[0].parameters.join(" ")),
+    }
+}
+
+/// A table of names, with columns of numbers.
+fn table<'a>(names: &str, columns: impl IntoIterator<Item = &'a str>) -> Text {
+    let columns = columns.into_iter().map(|column| format!(">{column}"));
+    let headings: Vec<String> = std::iter::once(names.into()).chain(columns).collect();
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    Text::new(&headings)
 }
 
 /// Every value of every run.
@@ -709,34 +747,30 @@ impl Ratio {
     }
 }
 
-fn cell(
-    point: &Point,
-    policy: &str,
-    runs: &Runs,
-    own: &Column,
-    ratio: Ratio,
-    tail: Option<Tail>,
-    replay: String,
-) -> Cell {
-    let values = present(own);
-    let summary = Summary::of(&values);
-    Cell {
-        policy: policy.into(),
-        parameters: point
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect(),
-        n: values.len(),
-        finished: runs.iter().flatten().count(),
-        median: summary.map(|s| s.median),
-        low: summary.map(|s| s.low),
-        high: summary.map(|s| s.high),
-        values: own.clone(),
-        ratio,
-        tail,
-        kernel_share: median(&column(runs, "kernel_share")),
-        words: words(runs),
-        replay,
+impl Cell {
+    /// Without its tail, its why and its replay.
+    fn new(point: &Point, policy: &str, runs: &Runs, own: &Column, ratio: Ratio) -> Cell {
+        let values = present(own);
+        let summary = Summary::of(&values);
+        Cell {
+            policy: policy.into(),
+            parameters: point
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect(),
+            n: values.len(),
+            finished: runs.iter().flatten().count(),
+            median: summary.map(|s| s.median),
+            low: summary.map(|s| s.low),
+            high: summary.map(|s| s.high),
+            values: own.clone(),
+            ratio,
+            tail: None,
+            kernel_share: median(&column(runs, "kernel_share")),
+            words: words(runs),
+            why: None,
+            replay: String::new(),
+        }
     }
 }
 

@@ -313,7 +313,7 @@ fn write_listed(out: &mut impl Write, setting: &str, note: &str) -> io::Result<(
 }
 
 /// A level of migrations in words.
-fn far(level: &str) -> &str {
+pub fn far(level: &str) -> &str {
     match level {
         "core" => "within the core",
         "llc" => "within the LLC",
