@@ -52,10 +52,10 @@ impl Kind {
     }
 }
 
-/// 1, 2, 5, 10 and so on, as far as there are values.
+/// 1, 2, 5, 10 us and so on, as far as there are values.
 fn steps(waited: &Waited) -> Vec<Step> {
     let h = &waited.histogram;
-    let bounds = (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10_u64.pow(decade)));
+    let bounds = (3..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10_u64.pow(decade)));
     let (mut steps, mut below) = (Vec::new(), 0);
     for up_to_ns in bounds {
         if below == h.len() {
