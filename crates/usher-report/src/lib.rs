@@ -7,6 +7,7 @@
 //!   from paired or unpaired samples. An effect is a ratio, variant over baseline.
 //! - [`table`]: plain text tables.
 //! - [`plot`]: plots of effects as SVG, for HTML pages; [`svg`]: what writes it.
+//! - [`waits`]: who waited for a CPU, and beside which idle ones.
 //! - [`perfetto`]: a trace that ui.perfetto.dev opens: tasks per CPU, wakeups, decisions with reasons.
 //!
 //! ```
@@ -24,3 +25,4 @@ pub mod plot;
 pub mod stats;
 pub mod svg;
 pub mod table;
+pub mod waits;

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
 use usher_topo::Id as _;
 
 use crate::ids::{Cpu, Nanos, TaskId};
@@ -16,8 +15,7 @@ use crate::task::{State, Task};
 use crate::trace::{TraceEvent, Tracer};
 
 /// How a wait begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitKind {
     /// Woken or born, and sent to a CPU that idles, or is about to, and to which nobody else is on the way.
     ToIdle,
@@ -33,7 +31,7 @@ impl WaitKind {
 }
 
 /// Idle CPUs, or time in which there are some, by how near they are to where a task waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near {
     /// In the same last-level cache.
     pub llc: u64,
@@ -44,7 +42,7 @@ pub struct Near {
 }
 
 /// All waits of one kind.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Waited {
     /// How they began.
     pub kind: WaitKind,
@@ -55,12 +53,11 @@ pub struct Waited {
     /// For how much of that a CPU idled to which nobody was on the way, ns. Without the waits of tasks that may not run everywhere.
     pub beside_idle_ns: Near,
     /// How long each took.
-    #[serde(skip)]
     pub histogram: Latency,
 }
 
 /// One long wait.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlowWait {
     /// How long it took, or has taken at the end of the run, ns.
     pub wait_ns: u64,

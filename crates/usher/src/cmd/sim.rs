@@ -209,7 +209,7 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     let waits = waits.map(|waits| {
         let waits = waits.lock().unwrap_or_else(|e| e.into_inner());
-        waits::WaitReport::of(&waits)
+        waits::report(&waits)
     });
     let mut out = anstream::stdout().lock();
     match args.format {
@@ -240,7 +240,7 @@ struct WithWaits<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<waits::WaitReport>,
+    waits: Option<usher_report::waits::Report>,
 }
 
 /// `--list`.
@@ -347,7 +347,7 @@ fn same_again(case: &Case, seed: u64, first: &Report) -> Result<bool, Failure> {
 fn write_table(
     out: &mut impl Write,
     report: &Report,
-    waits: Option<&waits::WaitReport>,
+    waits: Option<&usher_report::waits::Report>,
 ) -> io::Result<()> {
     writeln!(
         out,
