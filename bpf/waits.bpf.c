@@ -128,7 +128,7 @@ int BPF_PROG(waits_wakeup, struct task_struct *p)
 
 	if (!w || w->kind != WAITS_UNSENT)
 		return 0;
-	if (p->on_cpu) {
+	if (BPF_CORE_READ(p, on_cpu)) { /* an int, or since 7.1 a byte */
 		/* It had not left its CPU, and goes on. */
 		w->since = 0;
 		w->kind = WAITS_NONE;
@@ -170,11 +170,12 @@ static __always_inline u32 step_of(u64 ns)
 }
 
 /* CPUs that a task might have run on and that idled all the while since then, by how near they are to this one. */
-static __always_inline void idle_since(struct task_struct *p, u32 cpu, u64 since, u32 *near)
+static __always_inline void idle_since(struct waits_sums *s, struct task_struct *p, u32 cpu, u64 since)
 {
 	u32 llc = waits_llc[cpu & (WAITS_MAX_CPUS - 1)], node = waits_node[cpu & (WAITS_MAX_CPUS - 1)];
 	int i;
 
+	__builtin_memset(s->near, 0, sizeof(s->near));
 	bpf_for(i, 0, waits_nr_cpus) {
 		struct waits_cpu *c = cpu_slot(i);
 		u64 idle = c->idle_since;
@@ -182,16 +183,18 @@ static __always_inline void idle_since(struct task_struct *p, u32 cpu, u64 since
 
 		if (!idle || idle > since || c->awaits || !bpf_cpumask_test_cpu(i, p->cpus_ptr))
 			continue;
-		near[WAITS_IN_LLC] += waits_llc[at] == llc;
-		near[WAITS_IN_NODE] += waits_node[at] == node;
-		near[WAITS_ANYWHERE]++;
+		if (waits_llc[at] == llc)
+			s->near[WAITS_IN_LLC]++;
+		if (waits_node[at] == node)
+			s->near[WAITS_IN_NODE]++;
+		s->near[WAITS_ANYWHERE]++;
 	}
 }
 
 /* A CPU switches to a task that has waited. */
 static __always_inline void over(struct waiting *w, struct task_struct *p, u32 cpu, u64 now)
 {
-	u32 kind = w->kind, near[WAITS_NEAR] = {}, i;
+	u32 kind = w->kind, i;
 	u64 ns = now - w->since;
 	struct waits_sums *s = sums();
 	struct waits_slow *slow;
@@ -209,9 +212,9 @@ static __always_inline void over(struct waiting *w, struct task_struct *p, u32 c
 	sum->steps[step_of(ns)]++;
 	if (ns < waits_slow_ns)
 		return;
-	idle_since(p, w->sent_to, w->since, near);
+	idle_since(s, p, w->sent_to, w->since);
 	for (i = 0; i < WAITS_NEAR; i++) {
-		if (near[i])
+		if (s->near[i])
 			sum->beside_ns[i] += ns;
 	}
 	if (ns <= waits_floor_ns[kind == WAITS_STOPPED])
@@ -226,7 +229,7 @@ static __always_inline void over(struct waiting *w, struct task_struct *p, u32 c
 	slow->kind = kind;
 	slow->sent_to = w->sent_to;
 	slow->got = cpu;
-	__builtin_memcpy(slow->near, near, sizeof(near));
+	__builtin_memcpy(slow->near, s->near, sizeof(slow->near));
 	name_task(&slow->task, p);
 	slow->waker = w->waker;
 	slow->behind = w->behind;

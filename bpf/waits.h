@@ -42,7 +42,9 @@ struct waits_sum {
 
 struct waits_sums {
 	struct waits_sum kinds[WAITS_KINDS];
-	u64 missed; /* waits that could not be noted */
+	u64 missed;	       /* waits that could not be noted */
+	u32 near[WAITS_NEAR];  /* scratch of the CPU: counts in registers would have the verifier go through every round of a loop */
+	u32 unused;
 };
 
 /* A slow wait, in the ring. */

@@ -20,6 +20,7 @@ fn main() -> anyhow::Result<()> {
         ("main", "bpf", "main"),
         ("main", "bpf_recorded", "record"),
         ("parity", "bpf", "parity"),
+        ("waits", "bpf", "waits"),
     ] {
         let mut builder = BpfBuilder::new().context(
             "no compiler for BPF: install clang 18 or later (Debian: clang-19) and set BPF_CLANG to it",
