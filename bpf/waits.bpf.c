@@ -8,8 +8,10 @@
  * but who has waited for long: it looks which CPUs idled all the while. So short waits, of which
  * there are many, cost no line of another CPU.
  */
-#define BPF_NO_KFUNC_PROTOTYPES /* the headers that need kfuncs declare them */
-#include <scx/common.bpf.h>
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
 #include "waits.h"
 
 char _license[] SEC("license") = "GPL";
@@ -23,6 +25,7 @@ const volatile u16 waits_node[WAITS_MAX_CPUS];
 
 /* What the loader has no use for any more: a wait must be longer to be told. Of those sent somewhere, and those stopped. */
 u64 waits_floor_ns[2];
+u32 waits_ends;	    /* the observation does */
 u64 waits_told_not; /* slow waits for which there was no room in the ring */
 
 struct waits_cpu {
@@ -170,12 +173,12 @@ static __always_inline u32 step_of(u64 ns)
 }
 
 /* CPUs that a task might have run on and that idled all the while since then, by how near they are to this one. */
-static __always_inline void idle_since(struct waits_sums *s, struct task_struct *p, u32 cpu, u64 since)
+static __always_inline void idle_since(u32 *near, struct task_struct *p, u32 cpu, u64 since)
 {
 	u32 llc = waits_llc[cpu & (WAITS_MAX_CPUS - 1)], node = waits_node[cpu & (WAITS_MAX_CPUS - 1)];
 	int i;
 
-	__builtin_memset(s->near, 0, sizeof(s->near));
+	__builtin_memset(near, 0, sizeof(u32) * WAITS_NEAR);
 	bpf_for(i, 0, waits_nr_cpus) {
 		struct waits_cpu *c = cpu_slot(i);
 		u64 idle = c->idle_since;
@@ -184,11 +187,32 @@ static __always_inline void idle_since(struct waits_sums *s, struct task_struct 
 		if (!idle || idle > since || c->awaits || !bpf_cpumask_test_cpu(i, p->cpus_ptr))
 			continue;
 		if (waits_llc[at] == llc)
-			s->near[WAITS_IN_LLC]++;
+			near[WAITS_IN_LLC]++;
 		if (waits_node[at] == node)
-			s->near[WAITS_IN_NODE]++;
-		s->near[WAITS_ANYWHERE]++;
+			near[WAITS_IN_NODE]++;
+		near[WAITS_ANYWHERE]++;
 	}
+}
+
+/* Puts a slow wait into the ring, with who idled all the while. */
+static __always_inline void tell(const u32 *near, struct waiting *w, struct task_struct *p, u32 got, u64 ns)
+{
+	struct waits_slow *slow = bpf_ringbuf_reserve(&waits_slow, sizeof(*slow), 0);
+
+	if (!slow) {
+		__sync_fetch_and_add(&waits_told_not, 1);
+		return;
+	}
+	slow->began_ns = w->since;
+	slow->wait_ns = ns;
+	slow->kind = w->kind;
+	slow->sent_to = w->sent_to;
+	slow->got = got;
+	__builtin_memcpy(slow->near, near, sizeof(slow->near));
+	name_task(&slow->task, p);
+	slow->waker = w->waker;
+	slow->behind = w->behind;
+	bpf_ringbuf_submit(slow, 0);
 }
 
 /* A CPU switches to a task that has waited. */
@@ -197,7 +221,6 @@ static __always_inline void over(struct waiting *w, struct task_struct *p, u32 c
 	u32 kind = w->kind, i;
 	u64 ns = now - w->since;
 	struct waits_sums *s = sums();
-	struct waits_slow *slow;
 	struct waits_sum *sum;
 
 	if (kind == WAITS_TO_IDLE && cpu != w->sent_to)
@@ -212,28 +235,14 @@ static __always_inline void over(struct waiting *w, struct task_struct *p, u32 c
 	sum->steps[step_of(ns)]++;
 	if (ns < waits_slow_ns)
 		return;
-	idle_since(s, p, w->sent_to, w->since);
+	idle_since(s->near, p, w->sent_to, w->since);
 	for (i = 0; i < WAITS_NEAR; i++) {
 		if (s->near[i])
 			sum->beside_ns[i] += ns;
 	}
 	if (ns <= waits_floor_ns[kind == WAITS_STOPPED])
 		return;
-	slow = bpf_ringbuf_reserve(&waits_slow, sizeof(*slow), 0);
-	if (!slow) {
-		__sync_fetch_and_add(&waits_told_not, 1);
-		return;
-	}
-	slow->began_ns = w->since;
-	slow->wait_ns = ns;
-	slow->kind = kind;
-	slow->sent_to = w->sent_to;
-	slow->got = cpu;
-	__builtin_memcpy(slow->near, s->near, sizeof(slow->near));
-	name_task(&slow->task, p);
-	slow->waker = w->waker;
-	slow->behind = w->behind;
-	bpf_ringbuf_submit(slow, 0);
+	tell(s->near, w, p, cpu, ns);
 }
 
 SEC("tp_btf/sched_switch")
@@ -265,5 +274,57 @@ int BPF_PROG(waits_switch, bool preempt, struct task_struct *prev, struct task_s
 		w->since = 0;
 		w->kind = WAITS_NONE;
 	}
+	return 0;
+}
+
+/* The same scratch for who looks at all tasks: it may be stopped, and its CPU's be needed meanwhile. */
+static u32 waits_all_near[WAITS_NEAR];
+
+/* Who waits already when the observation begins, counts as stopped then. */
+static __always_inline void begins_waiting(struct task_struct *p)
+{
+	struct waiting *w;
+
+	if (BPF_CORE_READ(p, __state) || BPF_CORE_READ(p, on_cpu) || !BPF_CORE_READ(p, on_rq))
+		return;
+	w = waiting(p);
+	if (!w || w->since)
+		return;
+	w->kind = WAITS_STOPPED;
+	w->sent_to = p->thread_info.cpu;
+	w->behind.pid = cpu_slot(w->sent_to)->pid;
+	__builtin_memcpy(w->behind.comm, cpu_slot(w->sent_to)->comm, WAITS_COMM);
+	w->since = bpf_ktime_get_ns();
+	if (BPF_CORE_READ(p, on_cpu))
+		w->since = 0; /* it has just got its turn */
+}
+
+/* Who waits still at the end is told, though its wait is not over. */
+static __always_inline void waits_on(struct task_struct *p)
+{
+	struct waiting *w = bpf_task_storage_get(&waits_waiting, p, 0, 0);
+	u64 ns;
+
+	if (!w || !w->since || w->kind >= WAITS_KINDS || (waits_tgid && p->tgid != waits_tgid))
+		return;
+	ns = bpf_ktime_get_ns() - w->since;
+	if (ns < waits_slow_ns || ns <= waits_floor_ns[w->kind == WAITS_STOPPED])
+		return;
+	idle_since(waits_all_near, p, w->sent_to, w->since);
+	tell(waits_all_near, w, p, WAITS_NOT_YET, ns);
+}
+
+/* The loader reads this twice: at the beginning and at the end. */
+SEC("iter/task")
+int waits_all(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p || !p->pid)
+		return 0;
+	if (waits_ends)
+		waits_on(p);
+	else
+		begins_waiting(p);
 	return 0;
 }

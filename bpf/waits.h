@@ -5,6 +5,7 @@
 
 #define WAITS_MAX_CPUS 4096
 #define WAITS_COMM 16
+#define WAITS_NOT_YET (~0u)
 
 /* Of the histogram: step 0 is below WAITS_LEAST_NS; then come WAITS_PARTS for each doubling, the last for all that is longer. */
 #define WAITS_LEAST_NS 1024
@@ -43,7 +44,7 @@ struct waits_sum {
 struct waits_sums {
 	struct waits_sum kinds[WAITS_KINDS];
 	u64 missed;	       /* waits that could not be noted */
-	u32 near[WAITS_NEAR];  /* scratch of the CPU: counts in registers would have the verifier go through every round of a loop */
+	u32 near[WAITS_NEAR];  /* scratch: with counts in registers the verifier would go through every round of the loop */
 	u32 unused;
 };
 
@@ -53,7 +54,7 @@ struct waits_slow {
 	u64 wait_ns;
 	u32 kind;
 	u32 sent_to;
-	u32 got;
+	u32 got; /* or WAITS_NOT_YET */
 	u32 near[WAITS_NEAR];
 	struct waits_task task;
 	struct waits_task waker;

@@ -591,8 +591,17 @@ fn install_command(
                 Arch::X86_64 => fail("neither among the guest's programs nor on this machine"),
                 _ => fail("not among the guest's programs, and this machine's are for another architecture"),
             })?;
-        let guest = format!("/usr/local/bin/{program}");
-        files.program(&image::stripped(cache, arch, &host)?, &guest)?;
+        let mut install = |name: &str, host: &Path| {
+            let guest = format!("/usr/local/bin/{name}");
+            files.program(&image::stripped(cache, arch, host)?, &guest)
+        };
+        install(program, &host)?;
+        // What `usher waits` becomes.
+        let waits = (program == "usher" && arguments.first().is_some_and(|word| word == "waits"))
+            .then(|| own_program(arch, "usher-waits"));
+        if let Some(host) = waits.flatten() {
+            install("usher-waits", &host)?;
+        }
         program.clone()
     };
     Ok(std::iter::once(guest)

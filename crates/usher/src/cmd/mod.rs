@@ -11,10 +11,12 @@ mod hint;
 mod lab;
 mod load;
 mod man;
+mod program;
 mod reproduce;
 mod sim;
 mod top;
 mod topo;
+mod waits;
 
 use clap::{Parser, Subcommand};
 
@@ -45,6 +47,7 @@ enum Command {
     Hint(hint::Args),
     Explain(explain::Args),
     Top(top::Args),
+    Waits(waits::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -64,6 +67,7 @@ pub fn run(cli: Cli) -> Result<Code, Failure> {
         Command::Hint(args) => hint::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Waits(args) => waits::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -10,6 +10,7 @@ mod observer;
 
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use observer::{Observer, Wanted};
 ///
 /// Observes until the command ends, for a time, or until Ctrl-C. Every switch takes a fraction of a microsecond longer meanwhile.
 #[derive(Debug, Parser)]
-#[command(name = "usher waits")]
+#[command(name = "usher waits", bin_name = "usher waits")]
 struct Args {
     /// Observe for so many seconds
     #[arg(long = "for", value_name = "SEC", value_parser = seconds, conflicts_with = "command")]
@@ -80,6 +81,9 @@ extern "C" fn stop(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
+/// What the kernel says about its structures.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
 /// How often it is looked whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -104,6 +108,10 @@ fn run(args: &Args) -> Result<ExitCode> {
     anyhow::ensure!(
         root,
         "observing all tasks of a machine takes root: run it with sudo"
+    );
+    anyhow::ensure!(
+        Path::new(BTF).exists(),
+        "this kernel does not describe its structures ({BTF} is missing): boot one with CONFIG_DEBUG_INFO_BTF=y"
     );
     let mut object = std::mem::MaybeUninit::uninit();
     let wanted = Wanted {

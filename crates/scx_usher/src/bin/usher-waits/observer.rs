@@ -3,14 +3,16 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::mem::{size_of, MaybeUninit};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{
+    ErrorKind, Iter, MapCore as _, MapFlags, OpenObject, RingBuffer, RingBufferBuilder,
+};
 use serde::Serialize;
 use usher_report::waits::{self, Kind, Near, Report, Slow, Sum, Task};
 use usher_topo::{Id as _, Source, Topology, MAX_SHARD_WIDTH};
@@ -29,6 +31,7 @@ use skel::{WaitsSkel, WaitsSkelBuilder};
 // As in bpf/waits.h.
 const MAX_CPUS: usize = 4096;
 const COMM: usize = 16;
+const NOT_YET: u32 = u32::MAX;
 const LEAST_NS: u64 = 1024;
 const PARTS: u64 = 8;
 const STEPS: usize = 1 + 30 * PARTS as usize;
@@ -214,9 +217,8 @@ impl<'a> Observer<'a> {
             rodata.waits_node[cpu] = info.node.index() as u16;
         }
         let loaded = open.load();
-        let mut skel = loaded.context(
-            "the kernel does not load the observer; it needs BTF (/sys/kernel/btf/vmlinux)",
-        )?;
+        let mut skel = loaded
+            .context("the kernel does not load the observer; --verbose tells what it says")?;
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&received);
         let mut ring = RingBufferBuilder::new();
@@ -238,6 +240,7 @@ impl<'a> Observer<'a> {
             began_ns: 0,
         };
         observer.forget()?;
+        observer.look_at_all()?;
         Ok(observer)
     }
 
@@ -277,6 +280,14 @@ impl<'a> Observer<'a> {
         self.set_floors()
     }
 
+    /// Has the kernel look at all tasks: who waits already when it begins, or still when it ends.
+    fn look_at_all(&mut self) -> Result<()> {
+        let look = self.skel.links.waits_all.as_ref();
+        let mut look = Iter::new(look.context("the observer's iterator is not attached")?)?;
+        look.read_to_end(&mut Vec::new())?;
+        Ok(())
+    }
+
     /// What is not among the slowest need not be told any more.
     fn set_floors(&mut self) -> Result<()> {
         let floors = [0, 1].map(|i| self.slowest[i].floor_ns(self.wanted.slowest));
@@ -294,6 +305,9 @@ impl<'a> Observer<'a> {
     /// # Errors
     /// The kernel's.
     pub fn finish(mut self, took: Duration) -> Result<Seen> {
+        self.receive(Duration::ZERO)?;
+        self.variables()?.waits_ends = 1;
+        self.look_at_all()?;
         self.receive(Duration::ZERO)?;
         let told_not = self.variables()?.waits_told_not;
         let sums = self
@@ -416,7 +430,7 @@ impl RawSlow {
             reason: None,
             sent_to: self.sent_to,
             behind: self.behind.shown(),
-            got: Some(self.got),
+            got: (self.got != NOT_YET).then_some(self.got),
             idle: Near { llc, node, machine },
         }
     }
