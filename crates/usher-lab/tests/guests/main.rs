@@ -16,6 +16,7 @@ mod record;
 mod shares;
 mod unequal;
 mod unhappy;
+mod waits;
 
 /// Guests that several tests look at come up, and go through all their steps. The runner begins tests in the order of their
 /// names: after these no test waits for a guest that another one has only begun, while a CPU of the host idles.

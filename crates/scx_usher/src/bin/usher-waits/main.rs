@@ -54,7 +54,7 @@ struct Args {
     verbose: bool,
 
     /// What to run meanwhile
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
