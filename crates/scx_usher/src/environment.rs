@@ -14,6 +14,8 @@ pub struct Environment<'a> {
     pub sys: &'a Path,
     /// The effective user id.
     pub uid: u32,
+    /// What the kernel was booted with.
+    pub command_line: &'a str,
 }
 
 impl Environment<'_> {
@@ -33,7 +35,12 @@ impl Environment<'_> {
                 self.uid
             )));
         }
-        self.nobody_attached()
+        if let Some(cpus) = usher_topo::isolated_cpus(self.command_line) {
+            return Err(Failure::Environment(format!(
+                "isolcpus= takes CPUs {cpus} out of balancing, and the kernel attaches no sched_ext scheduler then: boot without it"
+            )));
+        }
+        nobody_attached(self.sys)
     }
 
     /// Whether any such scheduler can be there.
@@ -47,25 +54,25 @@ impl Environment<'_> {
             ext.display()
         )))
     }
+}
 
-    /// Whether another scheduler is in the way.
-    pub fn nobody_attached(&self) -> Result<(), Failure> {
-        let ext = self.sys.join("kernel/sched_ext");
-        let state = fs::read_to_string(ext.join("state")).unwrap_or_default();
-        if matches!(state.trim(), "" | "disabled") {
-            return Ok(());
-        }
-        let ops = fs::read_to_string(ext.join("root/ops")).unwrap_or_default();
-        let name = match ops.trim() {
-            "" => "another scheduler",
-            ops => &format!("the scheduler `{ops}`"),
-        };
-        Err(Failure::Environment(format!(
-            "{name} is attached already ({} is `{}`): stop it first",
-            ext.join("state").display(),
-            state.trim()
-        )))
+/// Whether another scheduler is in the way.
+pub fn nobody_attached(sys: &Path) -> Result<(), Failure> {
+    let ext = sys.join("kernel/sched_ext");
+    let state = fs::read_to_string(ext.join("state")).unwrap_or_default();
+    if matches!(state.trim(), "" | "disabled") {
+        return Ok(());
     }
+    let ops = fs::read_to_string(ext.join("root/ops")).unwrap_or_default();
+    let name = match ops.trim() {
+        "" => "another scheduler",
+        ops => &format!("the scheduler `{ops}`"),
+    };
+    Err(Failure::Environment(format!(
+        "{name} is attached already ({} is `{}`): stop it first",
+        ext.join("state").display(),
+        state.trim()
+    )))
 }
 
 /// A kernel whose description of its functions is wrong cannot load any sched_ext scheduler.
@@ -98,7 +105,12 @@ mod tests {
     }
 
     fn says(dir: &Path, uid: u32) -> String {
-        let result = Environment { sys: dir, uid }.check();
+        let here = Environment {
+            sys: dir,
+            uid,
+            command_line: "quiet",
+        };
+        let result = here.check();
         let _ = fs::remove_dir_all(dir);
         result.map_or_else(|failure| failure.to_string(), |()| "fine".into())
     }
@@ -132,5 +144,23 @@ mod tests {
             "{text}"
         );
         assert_eq!(says(&sys("fine", &[btf, state]), 0), "fine");
+    }
+
+    // Goal: CPUs out of balancing, with which no sched_ext scheduler attaches, are named before the kernel refuses.
+    #[test]
+    fn isolated_cpus_are_named() {
+        let files = [
+            ("kernel/btf/vmlinux", ""),
+            ("kernel/sched_ext/state", "disabled\n"),
+        ];
+        let dir = sys("isolated", &files);
+        let here = Environment {
+            sys: &dir,
+            uid: 0,
+            command_line: "quiet isolcpus=2-3",
+        };
+        let text = here.check().map_err(|failure| failure.to_string());
+        let _ = fs::remove_dir_all(&dir);
+        assert!(text.is_err_and(|text| text.contains("takes CPUs 2-3 out of balancing")));
     }
 }

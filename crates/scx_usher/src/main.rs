@@ -87,9 +87,12 @@ fn dispatch(args: &Args) -> Result<()> {
     }
     // SAFETY: cannot fail.
     let uid = unsafe { libc::geteuid() };
+    // Where it cannot be read, the kernel says what it minds.
+    let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let here = Environment {
         sys: Path::new("/sys"),
         uid,
+        command_line: &command_line,
     };
     if let Some(interval) = args.monitor {
         // A scheduler that does not run yet is waited for, as monitors of other schedulers do.

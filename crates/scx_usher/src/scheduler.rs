@@ -443,11 +443,7 @@ fn idle_flags(idle: Idle) -> Result<u64> {
 fn attach(skel: &mut MainSkel<'_>) -> Result<Link> {
     skel.maps.usher_ops.attach_struct_ops().or_else(|error| {
         // Somebody else was quicker, or what the kernel says.
-        let environment = crate::environment::Environment {
-            sys: Path::new("/sys"),
-            uid: 0,
-        };
-        environment.nobody_attached()?;
+        crate::environment::nobody_attached(Path::new("/sys"))?;
         Err(error).context("the kernel refused the scheduler (its log may say why: dmesg)")
     })
 }

@@ -114,8 +114,21 @@ impl Machine<'_> {
                 "run scx_usher with sudo",
             ),
         });
+        checks.extend(self.isolated());
         checks.push(self.attached());
         checks
+    }
+
+    /// CPUs that are out of balancing keep all sched_ext schedulers away.
+    fn isolated(&self) -> Option<Check> {
+        let line = fs::read_to_string(self.root.join("proc/cmdline")).ok()?;
+        let cpus = usher_topo::isolated_cpus(&line)?;
+        Some(Check::missing(
+            Part::Scheduler,
+            "no isolated CPUs",
+            format!("isolcpus= takes CPUs {cpus} out of balancing: the kernel attaches no sched_ext scheduler then"),
+            "boot without isolcpus=, or with other flags of it (nohz, managed_irq); cpusets keep tasks off CPUs as well",
+        ))
     }
 
     fn sched_ext(&self) -> Check {
@@ -306,6 +319,8 @@ mod tests {
         assert_eq!(lacks(0), ["types (BTF)", "no other scheduler"]);
         put(root, "sys/kernel/sched_ext/root/ops", b"usher_0.1.0\n");
         assert_eq!(lacks(0), ["types (BTF)"], "usher itself is not in its way");
+        put(root, "proc/cmdline", b"quiet isolcpus=2-3\n");
+        assert_eq!(lacks(0), ["types (BTF)", "no isolated CPUs"]);
     }
 
     // Goal: a kernel that could have sched_ext and was built without it is told from one too old for it.

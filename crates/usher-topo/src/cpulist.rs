@@ -131,6 +131,21 @@ pub(crate) fn format_in_order(numbers: &[u32]) -> String {
     runs.collect::<Vec<_>>().join(",")
 }
 
+/// The CPUs that a kernel's command line takes out of balancing (`isolcpus=`, its flag `domain` given or none), as it names
+/// them: such a kernel attaches no sched_ext scheduler. The last such word counts, as it does there.
+pub fn isolated_cpus(command_line: &str) -> Option<&str> {
+    let words = command_line.split_ascii_whitespace();
+    let list = words
+        .filter_map(|word| word.strip_prefix("isolcpus="))
+        .next_back()?;
+    let is_cpus = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let (mut rest, mut flags, mut domain) = (list, false, false);
+    while let Some((flag, after)) = rest.split_once(',').filter(|(flag, _)| !is_cpus(flag)) {
+        (rest, flags, domain) = (after, true, domain || flag == "domain");
+    }
+    (domain || !flags).then_some(rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +179,21 @@ mod tests {
             "+1",
         ] {
             assert!(parse_cpulist(list, 100).is_err(), "{list} must be refused");
+        }
+    }
+
+    // Goal: only what keeps sched_ext away counts. Method: forms of the word, as the kernel reads them.
+    #[test]
+    fn isolated_cpus_are_read_from_the_command_line() {
+        for (line, cpus) in [
+            ("quiet isolcpus=1-3 nohz_full=1-3", Some("1-3")),
+            ("isolcpus=domain,managed_irq,2,4-5", Some("2,4-5")),
+            ("isolcpus=nohz,managed_irq,2", None),
+            ("isolcpus=1 isolcpus=7", Some("7")),
+            ("nohz_full=1-3 rcu_nocbs=1-3", None),
+            ("", None),
+        ] {
+            assert_eq!(isolated_cpus(line), cpus, "{line}");
         }
     }
 }

@@ -54,7 +54,7 @@ mod source;
 mod topology;
 
 pub use build::{cut_into_shards, MAX_CPUS, MAX_CPU_NUMBER, MAX_SHARD_WIDTH};
-pub use cpulist::{format_cpulist, parse_cpulist};
+pub use cpulist::{format_cpulist, isolated_cpus, parse_cpulist};
 pub use error::TopoError;
 pub use ids::{
     Cid, CidRange, Cluster, Core, CoreTypeId, Cpu, Id, IdRange, Llc, Node, Package, Shard, Tier,
