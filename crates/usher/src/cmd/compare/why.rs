@@ -13,17 +13,20 @@ use usher_sim::Report;
 use super::{column, median, table, with, Cell, Column, Ratio};
 use crate::cmd::sim::far;
 
+/// Parts of a whole, by name: of the runs' shares the median.
+type Shares = BTreeMap<String, f64>;
+
 /// What a cell's runs did besides the metric that is compared.
 #[derive(Serialize)]
 pub struct Why {
     /// All other metrics.
     metrics: BTreeMap<String, Other>,
-    /// Of the decisions, the share with each reason: the median of the runs, as all shares here.
-    reasons: BTreeMap<String, f64>,
+    /// Of the decisions, the share with each reason.
+    reasons: Shares,
     /// Of the context switches, the share that were migrations, by distance.
-    migrations: BTreeMap<String, f64>,
+    migrations: Shares,
     /// Of the time that CPUs were busy, the share that accesses waited for shared lines, by class.
-    line_waits: BTreeMap<String, f64>,
+    line_waits: Shares,
 }
 
 #[derive(Serialize)]
@@ -97,10 +100,7 @@ impl Why {
 }
 
 /// Parts of a whole, by name, each the median over the runs.
-fn shares(
-    runs: &Runs,
-    parts: impl Fn(&Report) -> (BTreeMap<String, u64>, u64),
-) -> BTreeMap<String, f64> {
+fn shares(runs: &Runs, parts: impl Fn(&Report) -> (BTreeMap<String, u64>, u64)) -> Shares {
     let runs: Vec<_> = runs.iter().flatten().map(parts).collect();
     let names: BTreeSet<&String> = runs.iter().flat_map(|(parts, _)| parts.keys()).collect();
     let share = |name: &String| {
@@ -156,7 +156,7 @@ pub fn write(out: &mut impl Write, cells: &[Cell]) -> io::Result<()> {
             with(cells)
         )?,
     }
-    let tables: [(&str, fn(&Why) -> &BTreeMap<String, f64>); 3] = [
+    let tables: [(&str, fn(&Why) -> &Shares); 3] = [
         ("decisions by reason", |why| &why.reasons),
         ("migrations, of the switches", |why| &why.migrations),
         ("waits for lines, of the busy time", |why| &why.line_waits),
