@@ -156,7 +156,8 @@ pub fn write(out: &mut impl Write, cells: &[Cell]) -> io::Result<()> {
             with(cells)
         )?,
     }
-    let tables: [(&str, fn(&Why) -> &Shares); 3] = [
+    type Part = fn(&Why) -> &Shares;
+    let tables: [(&str, Part); 3] = [
         ("decisions by reason", |why| &why.reasons),
         ("migrations, of the switches", |why| &why.migrations),
         ("waits for lines, of the busy time", |why| &why.line_waits),
