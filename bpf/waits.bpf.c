@@ -31,7 +31,7 @@ u64 waits_told_not; /* slow waits for which there was no room in the ring */
 struct waits_cpu {
 	u64 idle_since;    /* 0: it does not, or it is not known */
 	u32 awaits;	   /* somebody was sent here while it idled */
-	u32 pid;	   /* who runs */
+	u32 pid;	   /* who runs, or is on the way */
 	char comm[WAITS_COMM];
 } __attribute__((aligned(64)));
 
@@ -95,7 +95,7 @@ static __always_inline void name_task(struct waits_task *to, const struct task_s
 }
 
 /* Woken or born, and queued for this CPU by who holds its lock: nobody has run the task yet. */
-static __always_inline void sent(struct waiting *w, u32 cpu)
+static __always_inline void sent(struct waiting *w, const struct task_struct *p, u32 cpu)
 {
 	struct waits_cpu *c = cpu_slot(cpu);
 
@@ -103,6 +103,8 @@ static __always_inline void sent(struct waiting *w, u32 cpu)
 	if (c->idle_since && !__sync_lock_test_and_set(&c->awaits, 1)) {
 		w->kind = WAITS_TO_IDLE;
 		w->behind.pid = 0;
+		c->pid = p->pid;
+		__builtin_memcpy(c->comm, p->comm, WAITS_COMM);
 		return;
 	}
 	w->kind = WAITS_BEHIND;
@@ -137,7 +139,7 @@ int BPF_PROG(waits_wakeup, struct task_struct *p)
 		w->kind = WAITS_NONE;
 		return 0;
 	}
-	sent(w, p->thread_info.cpu);
+	sent(w, p, p->thread_info.cpu);
 	return 0;
 }
 
@@ -150,7 +152,7 @@ int BPF_PROG(waits_born, struct task_struct *p)
 		return 0;
 	w->since = bpf_ktime_get_ns();
 	name_task(&w->waker, bpf_get_current_task_btf());
-	sent(w, p->thread_info.cpu);
+	sent(w, p, p->thread_info.cpu);
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 //! A run by names: machine, workload, policy and their parameters, as the command line gives them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use usher_topo::{Source, Topology, MAX_SHARD_WIDTH};
 
@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::params::Params;
 use crate::policy;
 use crate::report::Report;
+use crate::waits::Waits;
 use crate::workload;
 
 /// The cost table of machines that name none.
@@ -98,6 +99,16 @@ impl Case {
     /// Unknown name or parameter, bad value.
     pub fn policy_parameters(&self) -> Result<BTreeMap<String, String>, SimError> {
         Ok(policy::build(&self.policy, self.policy_params.clone())?.1)
+    }
+
+    /// What observes the waits of one of its runs, and keeps that many of the slowest.
+    ///
+    /// # Errors
+    /// As [`policy::build`].
+    pub fn waits(&self, keep: usize) -> Result<Arc<Mutex<Waits>>, SimError> {
+        let (policy, _) = policy::build(&self.policy, self.policy_params.clone())?;
+        let waits = Waits::new(Arc::clone(&self.machine), policy.reasons(), keep);
+        Ok(Arc::new(Mutex::new(waits)))
     }
 }
 

@@ -5,13 +5,16 @@
 //! the cases and seeds, whatever order the workers finished in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::PoisonError;
 
 use rayon::prelude::*;
 
 use crate::case::Case;
 use crate::engine::Options;
 use crate::error::SimError;
+use crate::ids::Nanos;
 use crate::report::Report;
+use crate::waits::Waits;
 
 /// A case that did not come to its end, with what is needed to repeat it.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +34,8 @@ pub struct GridError {
 /// The runs of one case, in order of seeds. `None`: interrupted before it was over.
 pub type Runs = Vec<Option<Report>>;
 
-/// Runs every case with every seed, `threads` at a time, or as many as the host has CPUs. `stop` ends the whole early; `done` is
-/// called after each run, from any worker.
+/// Runs every case with every seed, `threads` at a time, or as many as the host has CPUs. With `observed` the reports have the metrics of
+/// [`Waits::put_metrics`], too. `stop` ends the whole early; `done` is called after each run, from any worker.
 ///
 /// # Errors
 /// The first run, in order of cases and seeds, that failed.
@@ -43,6 +46,7 @@ pub fn run(
     cases: &[Case],
     seeds: &[u64],
     threads: Option<usize>,
+    observed: bool,
     stop: &AtomicBool,
     done: impl Fn() + Sync,
 ) -> Result<Vec<Runs>, GridError> {
@@ -55,7 +59,10 @@ pub fn run(
             return Ok(None);
         }
         let go_on = |_| !stop.load(Ordering::Relaxed);
-        let report = cases[case].run(seed, Options::default(), go_on);
+        let report = match observed {
+            true => run_observed(&cases[case], seed, go_on),
+            false => cases[case].run(seed, Options::default(), go_on),
+        };
         let report = report.map_err(|error| GridError {
             case,
             policy: cases[case].policy.clone(),
@@ -77,4 +84,20 @@ pub fn run(
         runs[case].push(result?);
     }
     Ok(runs)
+}
+
+fn run_observed(
+    case: &Case,
+    seed: u64,
+    go_on: impl FnMut(Nanos) -> bool,
+) -> Result<Report, SimError> {
+    let waits = case.waits(0)?;
+    let options = Options {
+        tracers: vec![Waits::observer(&waits)],
+        ..Options::default()
+    };
+    let mut report = case.run(seed, options, go_on)?;
+    let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+    waits.put_metrics(&mut report.metrics);
+    Ok(report)
 }

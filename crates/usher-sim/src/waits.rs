@@ -2,7 +2,7 @@
 //! Who waits for a CPU, for how long, behind whom, and which CPUs idle meanwhile: an observer of a run.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 use usher_topo::Id as _;
@@ -28,6 +28,15 @@ pub enum WaitKind {
 impl WaitKind {
     /// All kinds.
     pub const ALL: [WaitKind; 3] = [WaitKind::ToIdle, WaitKind::Behind, WaitKind::Stopped];
+
+    /// As metrics have it.
+    fn name(self) -> &'static str {
+        match self {
+            WaitKind::ToIdle => "to_idle",
+            WaitKind::Behind => "behind",
+            WaitKind::Stopped => "stopped",
+        }
+    }
 }
 
 /// Idle CPUs, or time in which there are some, by how near they are to where a task waits.
@@ -192,6 +201,24 @@ impl Waits {
     /// The slowest of those stopped, longest first.
     pub fn slowest_stopped(&self) -> Vec<SlowWait> {
         longest_first(&self.slowest[1])
+    }
+
+    /// Of each kind `waits_KIND_count` and `waits_KIND_ns_mean`; and of the time of those behind others and stopped the share in which a
+    /// CPU idled anywhere, `waits_KIND_beside_idle_share`.
+    pub fn put_metrics(&self, metrics: &mut BTreeMap<String, f64>) {
+        for waited in &self.waited {
+            let name = waited.kind.name();
+            metrics.insert(format!("waits_{name}_count"), waited.count as f64);
+            if waited.count == 0 {
+                continue;
+            }
+            let mean = waited.total_ns as f64 / waited.count as f64;
+            metrics.insert(format!("waits_{name}_ns_mean"), mean);
+            if waited.kind != WaitKind::ToIdle {
+                let beside = waited.beside_idle_ns.machine as f64 / waited.total_ns.max(1) as f64;
+                metrics.insert(format!("waits_{name}_beside_idle_share"), beside);
+            }
+        }
     }
 
     /// Whether tasks waited that may not run everywhere, so that [`Waited::beside_idle_ns`] leaves them out.

@@ -413,6 +413,7 @@ fn comparisons_tell_why() {
     for part in [
         "what else differs",
         "context_switches",
+        "waits_behind_ns_mean",
         "decisions by reason",
         "partner",
         "migrations, of the switches",

@@ -33,6 +33,7 @@ pub fn run(cases: &[Case], seeds: &[u64]) -> Result<Vec<grid::Runs>, Box<dyn Err
         cases,
         seeds,
         None,
+        false,
         &AtomicBool::new(false),
         || (),
     )?)

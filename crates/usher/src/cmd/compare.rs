@@ -230,7 +230,9 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let (first, others) = seeds.split_at(1);
     let run = |seeds: &[u64]| {
         let jobs = args.jobs.given();
-        let runs = grid::run(&cases, seeds, jobs, interrupt::flag(), || bar.inc(1));
+        let runs = grid::run(&cases, seeds, jobs, args.why, interrupt::flag(), || {
+            bar.inc(1);
+        });
         runs.map_err(|error| failed(args, &points, error))
     };
     let runs = run(first).and_then(|mut runs| {

@@ -7,7 +7,7 @@ mod waits;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -192,10 +192,10 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
     let reasons = policy.reasons();
     let broken = Arc::new(AtomicBool::new(false));
-    let waits = args.waits.map(|keep| {
-        let waits = Waits::new(Arc::clone(&case.machine), reasons, keep as usize);
-        Arc::new(Mutex::new(waits))
-    });
+    let waits = args
+        .waits
+        .map(|keep| case.waits(keep as usize))
+        .transpose()?;
     let mut options = Options::default();
     if let Some(path) = &args.trace {
         let trace = trace::into_file(path, reasons, &broken)?;
