@@ -15,19 +15,22 @@ pub enum Kind {
     ToIdle,
     /// Woken or born, and sent where others run or are on the way.
     Behind,
-    /// Stopped while it could have gone on.
+    /// Stopped while it could have gone on, and another task runs there.
     Stopped,
+    /// The same, and the CPU idles. Only of real machines.
+    Held,
 }
 
 impl Kind {
     /// All of them, in the order of tables.
-    pub const ALL: [Kind; 3] = [Kind::ToIdle, Kind::Behind, Kind::Stopped];
+    pub const ALL: [Kind; 4] = [Kind::ToIdle, Kind::Behind, Kind::Stopped, Kind::Held];
 
     fn words(self) -> &'static str {
         match self {
             Kind::ToIdle => "sent to an idle CPU",
             Kind::Behind => "sent behind others",
             Kind::Stopped => "stopped by others",
+            Kind::Held => "stopped, CPU idle",
         }
     }
 }
@@ -67,7 +70,9 @@ pub struct Sum {
     pub p99_ns: u64,
     /// The longest, ns.
     pub max_ns: u64,
-    /// For how much of `total_ns` CPUs idled: see [`Report::notes`].
+    /// The part of that of which it is known whether CPUs idled.
+    pub known_ns: u64,
+    /// For how much of `known_ns` CPUs idled: see [`Report::notes`].
     pub beside_idle_ns: Near,
     /// In steps of [`bounds`].
     pub histogram: Vec<Step>,
@@ -172,10 +177,10 @@ impl Report {
         ]);
         for sum in &self.kinds {
             let share = |part: u64| match sum.kind {
-                // Its own idles until it is there.
-                Kind::ToIdle => String::new(),
-                _ if sum.total_ns == 0 => String::new(),
-                _ => format!("{:.1} %", part as f64 / sum.total_ns as f64 * 100.0),
+                // Its own does.
+                Kind::ToIdle | Kind::Held => String::new(),
+                _ if sum.known_ns == 0 => String::new(),
+                _ => format!("{:.1} %", part as f64 / sum.known_ns as f64 * 100.0),
             };
             let row = [
                 sum.kind.words().into(),
@@ -232,7 +237,8 @@ fn write_slowest(out: &mut impl Write, heading: &str, slowest: &[Slow]) -> io::R
     let Some(first) = slowest.first() else {
         return Ok(());
     };
-    let stopped = first.kind == Kind::Stopped;
+    let stopped = matches!(first.kind, Kind::Stopped | Kind::Held);
+    let nobody = if stopped { "nobody" } else { "" };
     let reasons = slowest.iter().any(|slow| slow.reason.is_some());
     let mut headings = vec![heading, ">from", "task"];
     if stopped {
@@ -256,7 +262,7 @@ fn write_slowest(out: &mut impl Write, heading: &str, slowest: &[Slow]) -> io::R
         }
         row.extend([
             slow.sent_to.to_string(),
-            slow.behind.as_ref().map_or(String::new(), task),
+            slow.behind.as_ref().map_or(nobody.into(), task),
             slow.got.map_or("waits".into(), |cpu| cpu.to_string()),
             slow.idle.llc.to_string(),
             slow.idle.node.to_string(),
@@ -317,6 +323,7 @@ mod tests {
             kind: Kind::Behind,
             count: 2,
             total_ns: 4_000_000,
+            known_ns: 4_000_000,
             p50_ns: 2_000_000,
             p99_ns: 2_000_000,
             max_ns: 2_000_000,

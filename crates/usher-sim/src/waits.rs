@@ -59,7 +59,9 @@ pub struct Waited {
     pub count: u64,
     /// How long they took together, ns.
     pub total_ns: u64,
-    /// For how much of that a CPU idled to which nobody was on the way, ns. Without the waits of tasks that may not run everywhere.
+    /// The part of that of tasks that may run everywhere, ns.
+    pub known_ns: u64,
+    /// For how much of that part a CPU idled to which nobody was on the way, ns.
     pub beside_idle_ns: Near,
     /// How long each took.
     pub histogram: Latency,
@@ -203,8 +205,8 @@ impl Waits {
         longest_first(&self.slowest[1])
     }
 
-    /// Of each kind `waits_KIND_count` and `waits_KIND_ns_mean`; and of the time of those behind others and stopped the share in which a
-    /// CPU idled anywhere, `waits_KIND_beside_idle_share`.
+    /// Of each kind `waits_KIND_count` and `waits_KIND_ns_mean`; and of the time of those behind others and stopped, of tasks that
+    /// may run everywhere, the share in which a CPU idled anywhere, `waits_KIND_beside_idle_share`.
     pub fn put_metrics(&self, metrics: &mut BTreeMap<String, f64>) {
         for waited in &self.waited {
             let name = waited.kind.name();
@@ -214,8 +216,8 @@ impl Waits {
             }
             let mean = waited.total_ns as f64 / waited.count as f64;
             metrics.insert(format!("waits_{name}_ns_mean"), mean);
-            if waited.kind != WaitKind::ToIdle {
-                let beside = waited.beside_idle_ns.machine as f64 / waited.total_ns.max(1) as f64;
+            if waited.kind != WaitKind::ToIdle && waited.known_ns > 0 {
+                let beside = waited.beside_idle_ns.machine as f64 / waited.known_ns as f64;
                 metrics.insert(format!("waits_{name}_beside_idle_share"), beside);
             }
         }
@@ -315,7 +317,9 @@ impl Waits {
         }
         if let Some(some) = open.some.filter(|_| got.is_some()) {
             let until = self.near(open.sent_to, |part| part.some_until(self.clock));
-            let beside = &mut self.waited[open.kind as usize].beside_idle_ns;
+            let waited = &mut self.waited[open.kind as usize];
+            waited.known_ns += wait;
+            let beside = &mut waited.beside_idle_ns;
             beside.llc += (until.llc - some.llc).min(wait);
             beside.node += (until.node - some.node).min(wait);
             beside.machine += (until.machine - some.machine).min(wait);
@@ -418,6 +422,7 @@ impl Waited {
             kind,
             count: 0,
             total_ns: 0,
+            known_ns: 0,
             beside_idle_ns: Near::default(),
             histogram: new_latency(),
         }

@@ -20,7 +20,7 @@ echo end"#;
 const HOGS: &str = "
 hog() { taskset -c $1 sh -c 'while :; do :; done' & renice -n $2 -p $!; hogs=\"$hogs $!\"; }
 hog 0,1 0; hog 0,1 0
-usher waits --format json --slowest 2 --for 1
+usher waits --format json --slowest 20 --for 1
 echo end
 kill $hogs; hogs=
 hog 0 -20; hog 0 19
@@ -122,8 +122,11 @@ fn waits_beside_idle_cpus_are_told(kernel: &str) {
     assert_eq!(number(&beside["llc"]), 0.0, "{context}");
     assert!(number(&beside["node"]) > all * 0.5, "{context}");
     assert_eq!(beside["node"], beside["machine"], "{context}");
-    let slowest = &reports[0]["slowest_stopped"][0];
-    let (sent_to, idle) = (&slowest["sent_to"], &slowest["idle"]["machine"]);
+    // Among the kernel's own tasks that wait here, too.
+    let slowest = reports[0]["slowest_stopped"].as_array().expect("a list");
+    let ours = |slow: &&Value| slow["task"]["name"] == "sh";
+    let hog = slowest.iter().find(ours).expect("a hog");
+    let (sent_to, idle) = (&hog["sent_to"], &hog["idle"]["machine"]);
     assert_eq!((sent_to, idle), (&0.into(), &1.into()), "{context}");
     let still = &reports[1]["slowest_stopped"][0];
     assert!(

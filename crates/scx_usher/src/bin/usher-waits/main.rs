@@ -9,10 +9,12 @@
 mod observer;
 
 use std::io::{self, Write};
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -23,7 +25,8 @@ use observer::{Observer, Wanted};
 
 /// Show who waits for a CPU, for how long, behind whom, and whether CPUs idle meanwhile; under any scheduler.
 ///
-/// Observes until the command ends, for a time, or until Ctrl-C. Every switch takes a fraction of a microsecond longer meanwhile.
+/// Observes until the command ends, for a time, or until Ctrl-C. Every wakeup and switch takes a fraction of a microsecond longer
+/// meanwhile, and the end of a slow wait as long as looking at all CPUs does.
 #[derive(Debug, Parser)]
 #[command(name = "usher waits", bin_name = "usher waits")]
 struct Args {
@@ -74,18 +77,21 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Ctrl-C, or a request to end.
-static STOP: AtomicBool = AtomicBool::new(false);
+/// The signal that asked to end; 0: none.
+static ASKED: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn stop(_signal: libc::c_int) {
-    STOP.store(true, Ordering::Relaxed);
+extern "C" fn note_signal(signal: libc::c_int) {
+    ASKED.store(signal, Ordering::Relaxed);
 }
 
 /// What the kernel says about its structures.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// How often it is looked whether to end.
-const LOOK: Duration = Duration::from_millis(50);
+/// Whatever happens, it is looked so often whether to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The number of the namespace of process ids that all processes are in.
+const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -113,18 +119,23 @@ fn run(args: &Args) -> Result<ExitCode> {
         Path::new(BTF).exists(),
         "this kernel does not describe its structures ({BTF} is missing): boot one with CONFIG_DEBUG_INFO_BTF=y"
     );
+    if let Some(pid) = args.pid {
+        check_process(pid)?;
+    }
     let mut object = std::mem::MaybeUninit::uninit();
     let wanted = Wanted {
         slow: Duration::from_micros(args.slow_us),
         slowest: args.slowest as usize,
         pid: args.pid,
     };
-    let mut observer = Observer::attach(&mut object, wanted)?;
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        let handler: extern "C" fn(libc::c_int) = stop;
-        // SAFETY: the handler only stores to an atomic.
-        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    // SAFETY: the handler only stores to an atomic; a reader that goes away ends this quietly, as any filter.
+    unsafe {
+        let handler: extern "C" fn(libc::c_int) = note_signal;
+        libc::signal(libc::SIGINT, handler as libc::sighandler_t);
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
+    let mut observer = Observer::attach(&mut object, wanted)?;
     let began = Instant::now();
     let mut child = match args.command.split_first() {
         Some((program, arguments)) => {
@@ -133,16 +144,27 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
         None => None,
     };
-    let mut status = None;
-    while status.is_none() {
-        observer.receive(LOOK)?;
+    let status = loop {
+        let left = args.duration.map(|all| all.saturating_sub(began.elapsed()));
+        wait(&observer, child.as_ref(), left.unwrap_or(LOOK).min(LOOK));
+        observer.receive()?;
+        let asked = ASKED.swap(0, Ordering::Relaxed);
         match &mut child {
-            Some(child) => status = ended(child)?,
-            None if STOP.load(Ordering::Relaxed) => break,
-            None if args.duration.is_some_and(|d| began.elapsed() >= d) => break,
+            Some(child) => {
+                if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+                    break Some(status);
+                }
+                // Ctrl-C reaches the command by itself; another's request does not.
+                if asked == libc::SIGTERM {
+                    // SAFETY: a signal for our own child, which was not waited for.
+                    unsafe { libc::kill(child.id() as libc::pid_t, asked) };
+                }
+            }
+            None if asked != 0 || left.is_some_and(|left| left.is_zero()) => break None,
+            None if args.pid.is_some_and(|pid| !process(pid).exists()) => break None,
             None => {}
         }
-    }
+    };
     let seen = observer.finish(began.elapsed())?;
     let mut out = io::stdout().lock();
     match args.format {
@@ -156,8 +178,46 @@ fn run(args: &Args) -> Result<ExitCode> {
     Ok(status.map_or(ExitCode::SUCCESS, code))
 }
 
-fn ended(child: &mut Child) -> Result<Option<ExitStatus>> {
-    child.try_wait().context("cannot wait for the command")
+/// Until something has arrived, the command has ended, a signal came, or for that long.
+fn wait(observer: &Observer<'_>, child: Option<&Child>, most: Duration) {
+    // SAFETY: the call takes two numbers. If it fails, it is looked again before long.
+    let child = child.map(|child| unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) });
+    let fds = [observer.arrives(), child.map_or(-1, |fd| fd as RawFd)];
+    let mut fds = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // At least a millisecond, so that the last part of one is not spent in a loop.
+    let ms = most.as_millis().max(1) as libc::c_int;
+    // SAFETY: there are two such structures.
+    unsafe { libc::poll(fds.as_mut_ptr(), 2, ms) };
+    if fds[1].fd >= 0 {
+        // SAFETY: it was opened here.
+        unsafe { libc::close(fds[1].fd) };
+    }
+}
+
+fn process(pid: u32) -> PathBuf {
+    format!("/proc/{pid}").into()
+}
+
+/// Refuses what the kernel would find nobody of.
+fn check_process(pid: u32) -> Result<()> {
+    let own = std::fs::metadata("/proc/self/ns/pid").map(|file| file.ino());
+    anyhow::ensure!(
+        own.is_ok_and(|own| own == FIRST_PID_NAMESPACE),
+        "--pid is a number in the machine's first PID namespace, and this is another one: run it outside the container"
+    );
+    let status = std::fs::read_to_string(process(pid).join("status"));
+    let status = status.with_context(|| format!("--pid {pid}: there is no such process"))?;
+    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let tgid = tgid.map_or("", str::trim);
+    anyhow::ensure!(
+        tgid == pid.to_string(),
+        "--pid {pid} is a thread of process {tgid}: give that"
+    );
+    Ok(())
 }
 
 /// As a shell has it: of a command that a signal ended, 128 and its number.

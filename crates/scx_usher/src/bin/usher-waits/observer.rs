@@ -5,17 +5,16 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::io::{self, Read as _, Write};
 use std::mem::{size_of, MaybeUninit};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{
-    ErrorKind, Iter, MapCore as _, MapFlags, OpenObject, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::{Iter, MapCore as _, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
 use serde::Serialize;
 use usher_report::waits::{self, Kind, Near, Report, Slow, Sum, Task};
-use usher_topo::{Id as _, Source, Topology, MAX_SHARD_WIDTH};
+use usher_topo::{parse_cpulist, Id as _, Source, Topology, MAX_SHARD_WIDTH};
 
 #[allow(
     missing_docs,
@@ -31,11 +30,13 @@ use skel::{WaitsSkel, WaitsSkelBuilder};
 // As in bpf/waits.h.
 const MAX_CPUS: usize = 4096;
 const COMM: usize = 16;
+const OBSERVING: u32 = 1;
+const ENDED: u32 = 2;
 const NOT_YET: u32 = u32::MAX;
-const LEAST_NS: u64 = 1024;
-const PARTS: u64 = 8;
-const STEPS: usize = 1 + 30 * PARTS as usize;
-const KINDS: usize = 3;
+const LEAST_NS: u64 = 1000;
+const PARTS: usize = 90;
+const STEPS: usize = 2 + 9 * PARTS;
+const KINDS: usize = 4;
 
 /// `struct waits_task`.
 #[derive(Clone, Copy)]
@@ -64,7 +65,6 @@ struct RawSlow {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSum {
-    count: u64,
     total_ns: u64,
     max_ns: u64,
     beside_ns: [u64; 3],
@@ -77,6 +77,7 @@ struct RawSum {
 struct RawSums {
     kinds: [RawSum; KINDS],
     missed: u64,
+    lost: u64,
     scratch: [u32; 4],
 }
 
@@ -182,8 +183,8 @@ pub struct Observer<'a> {
     /// Woken or born, and stopped.
     slowest: [Slowest; 2],
     wanted: Wanted,
-    /// CPUs of which it is not known whether they idled before they first switched.
-    unknown: usize,
+    /// CPUs that were online when it began.
+    cpus: Vec<u32>,
     /// When it began, on the kernel's clock.
     began_ns: u64,
 }
@@ -236,45 +237,49 @@ impl<'a> Observer<'a> {
             received,
             slowest: Default::default(),
             wanted,
-            unknown: visit_cpus(&topo),
-            began_ns: 0,
+            cpus: topo.cids().iter().map(|info| info.cpu.0).collect(),
+            began_ns: monotonic_ns(),
         };
-        observer.forget()?;
+        observer.set_floors()?;
+        observer.variables()?.waits_phase = OBSERVING;
         observer.look_at_all()?;
+        observer.mark_idle_cpus()?;
         Ok(observer)
     }
 
-    /// Everything so far was about getting here.
-    fn forget(&mut self) -> Result<()> {
-        self.receive(Duration::ZERO)?;
-        self.slowest = Default::default();
-        self.set_floors()?;
-        let nothing = vec![0; size_of::<RawSums>()];
-        let cpus = libbpf_rs::num_possible_cpus()?;
-        let sums = &self.skel.maps.waits_sums;
-        sums.update_percpu(&KEY, &vec![nothing; cpus], MapFlags::ANY)?;
-        self.began_ns = monotonic_ns();
+    /// CPUs that have not switched since it began, and on which nobody was seen to run, idle.
+    fn mark_idle_cpus(&mut self) -> Result<()> {
+        let now = monotonic_ns();
+        let cpus = std::mem::take(&mut self.cpus);
+        let variables = self.variables()?;
+        for cpu in cpus.iter().map(|cpu| *cpu as usize) {
+            let (runs, own) = (&variables.waits_runs[cpu], &mut variables.waits_cpus[cpu]);
+            if runs.task.pid == 0 && own.idle_since == 0 {
+                own.idle_since = now;
+            }
+        }
+        self.cpus = cpus;
         Ok(())
     }
 
-    /// Takes what arrives within that time.
+    /// Becomes readable when something has arrived.
+    pub fn arrives(&self) -> RawFd {
+        self.ring.epoll_fd()
+    }
+
+    /// Takes what has arrived.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn receive(&mut self, wait: Duration) -> Result<()> {
-        match self.ring.poll(wait) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => {
-                return Err(error).context("cannot read slow waits");
-            }
-            _ => {}
-        }
+    pub fn receive(&mut self) -> Result<()> {
+        self.ring.consume().context("cannot read slow waits")?;
         let received =
             std::mem::take(&mut *self.received.lock().unwrap_or_else(PoisonError::into_inner));
         if received.is_empty() {
             return Ok(());
         }
         for slow in received {
-            let stopped = slow.kind == Kind::Stopped as u32;
+            let stopped = slow.kind >= Kind::Stopped as u32;
             self.slowest[usize::from(stopped)].add(slow, self.wanted.slowest);
         }
         self.set_floors()
@@ -305,10 +310,12 @@ impl<'a> Observer<'a> {
     /// # Errors
     /// The kernel's.
     pub fn finish(mut self, took: Duration) -> Result<Seen> {
-        self.receive(Duration::ZERO)?;
-        self.variables()?.waits_ends = 1;
+        self.receive()?;
+        self.variables()?.waits_phase = ENDED;
+        // Who began to note something before is done by then.
+        std::thread::sleep(Duration::from_millis(10));
         self.look_at_all()?;
-        self.receive(Duration::ZERO)?;
+        self.receive()?;
         let told_not = self.variables()?.waits_told_not;
         let sums = self
             .skel
@@ -321,6 +328,7 @@ impl<'a> Observer<'a> {
             .filter_map(|bytes| from_bytes(bytes))
             .collect();
         let missed: u64 = sums.iter().map(|sums| sums.missed).sum();
+        let lost: u64 = sums.iter().map(|sums| sums.lost).sum();
         let [sent, stopped] = self.slowest;
         let shown = |slowest: Slowest| {
             let slowest = slowest.longest_first();
@@ -336,7 +344,11 @@ impl<'a> Observer<'a> {
                 kinds: Kind::ALL.map(|kind| sum(kind, &sums)).to_vec(),
                 slowest: shown(sent),
                 slowest_stopped: shown(stopped),
-                notes: notes(&self.wanted, self.unknown, missed, told_not),
+                notes: notes(
+                    &self.wanted,
+                    came_or_went(&self.cpus),
+                    [missed, lost, told_not],
+                ),
             },
         })
     }
@@ -345,52 +357,34 @@ impl<'a> Observer<'a> {
 /// The one element of the map.
 const KEY: [u8; 4] = [0; 4];
 
-fn notes(wanted: &Wanted, unknown: usize, missed: u64, told_not: u64) -> Vec<String> {
+fn notes(wanted: &Wanted, came_or_went: bool, counts: [u64; 3]) -> Vec<String> {
+    let slow = wanted.slow.as_micros();
     let mut notes = vec![
-        format!(
-            "beside an idle CPU: slow waits, of {} us and longer, in which a CPU idled all the while that the task may run on; of all waiting",
-            wanted.slow.as_micros()
-        ),
+        format!("beside an idle CPU: slow waits, of {slow} us and longer, in which a CPU idled all the while that the task may run on; of all waiting"),
         "idle CPUs: those that idled all the while".into(),
+        "stopped, CPU idle: a limit (cpu.max) kept the task from running, or the scheduler had it wait though its CPU idled".into(),
     ];
-    let mut note = |n: u64, what: &str| {
-        if n > 0 {
-            notes.push(format!("{n} {what}"));
-        }
-    };
-    note(unknown as u64, "CPUs could not be visited at the beginning: they do not count as idle before they run something");
-    note(missed, "waits could not be noted");
-    note(
-        told_not,
+    if came_or_went {
+        notes.push("CPUs came or went meanwhile: those that went may count as idle, and those that came do not".into());
+    }
+    let what = [
+        "waits could not be noted",
+        "switches were not told by the kernel: what began or ended with them is left out",
         "slow waits came too fast to be looked at one by one",
-    );
+    ];
+    let counted = counts.iter().zip(what).filter(|(n, _)| **n > 0);
+    notes.extend(counted.map(|(n, what)| format!("{n} {what}")));
     notes
 }
 
-/// Runs on each CPU for a moment, so that each switches and it is known that it idles; returns how many that was not allowed for.
-fn visit_cpus(topo: &Topology) -> usize {
-    let own = affinity();
-    let refused = topo.cids().iter().filter(|info| {
-        let mut only = vec![0_u64; MAX_CPUS / 64];
-        only[info.cpu.index() / 64] |= 1 << (info.cpu.index() % 64);
-        !set_affinity(&only)
-    });
-    let refused = refused.count();
-    set_affinity(&own);
-    refused
-}
-
-/// CPUs that this thread may run on, a bit for each.
-fn affinity() -> Vec<u64> {
-    let mut set = vec![0_u64; MAX_CPUS / 64];
-    // SAFETY: the kernel writes at most that many bytes.
-    unsafe { libc::sched_getaffinity(0, size_of_val(&set[..]), set.as_mut_ptr().cast()) };
-    set
-}
-
-fn set_affinity(set: &[u64]) -> bool {
-    // SAFETY: the kernel reads that many bytes.
-    unsafe { libc::sched_setaffinity(0, size_of_val(set), set.as_ptr().cast()) == 0 }
+/// Whether other CPUs are online than these.
+fn came_or_went(cpus: &[u32]) -> bool {
+    let Ok(text) = std::fs::read_to_string("/sys/devices/system/cpu/online") else {
+        return false;
+    };
+    let mut known = cpus.to_vec();
+    known.sort_unstable();
+    parse_cpulist(text.trim(), MAX_CPUS as u32).is_ok_and(|online| online != known)
 }
 
 /// What `bpf_ktime_get_ns()` counts.
@@ -438,24 +432,28 @@ impl RawSlow {
 
 /// The least and the greatest wait of a step.
 fn bounds_of(step: usize) -> (u64, u64) {
-    let low = |step: u64| match step.checked_sub(1) {
+    let low = |step: usize| match step.checked_sub(1) {
         None => 0,
-        Some(step) => (LEAST_NS / PARTS * (PARTS + step % PARTS)) << (step / PARTS),
+        Some(step) => {
+            let tenth = LEAST_NS / 10 * 10_u64.pow((step / PARTS) as u32);
+            (10 + step % PARTS) as u64 * tenth
+        }
     };
-    (low(step as u64), low(step as u64 + 1) - 1)
+    match step + 1 == STEPS {
+        true => (low(step), u64::MAX),
+        false => (low(step), low(step + 1) - 1),
+    }
 }
 
 /// All waits of one kind on all CPUs.
 fn sum(kind: Kind, cpus: &[RawSums]) -> Sum {
     let of_cpus = || cpus.iter().map(|sums| &sums.kinds[kind as usize]);
     let add = |of: fn(&RawSum) -> u64| -> u64 { of_cpus().map(of).sum() };
-    let (count, max_ns) = (
-        add(|sum| sum.count),
-        of_cpus().map(|sum| sum.max_ns).max().unwrap_or(0),
-    );
+    let max_ns = of_cpus().map(|sum| sum.max_ns).max().unwrap_or(0);
     let steps: Vec<u64> = (0..STEPS)
         .map(|i| of_cpus().map(|sum| sum.steps[i]).sum())
         .collect();
+    let count = steps.iter().sum();
     let quantile = |q: f64| {
         let mut left = (count as f64 * q).ceil() as u64;
         let step = steps.iter().position(|n| {
@@ -464,18 +462,16 @@ fn sum(kind: Kind, cpus: &[RawSums]) -> Sum {
         });
         step.map_or(0, |step| bounds_of(step).1.min(max_ns))
     };
-    // A step counts where its middle is.
+    // A bound is where a step ends; a wait of just that long counts beyond it.
     let up_to = |bound: u64| -> u64 {
-        let within = |step: &usize| {
-            let (low, high) = bounds_of(*step);
-            low.midpoint(high) <= bound
-        };
+        let within = |step: &usize| bounds_of(*step).1 < bound;
         (0..STEPS).take_while(within).map(|step| steps[step]).sum()
     };
     Sum {
         kind,
         count,
         total_ns: add(|sum| sum.total_ns),
+        known_ns: add(|sum| sum.total_ns),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         max_ns,
@@ -492,42 +488,45 @@ fn sum(kind: Kind, cpus: &[RawSums]) -> Sum {
 mod tests {
     use super::*;
 
-    // Goal: structures are laid out as in bpf/waits.h. Method: sizes by hand.
+    // Goal: structures are laid out as in bpf/waits.h, and fit into what the kernel gives each CPU. Method: sizes by hand.
     #[test]
     fn structures_have_the_kernels_size() {
         assert_eq!(size_of::<RawTask>(), 20);
         assert_eq!(size_of::<RawSlow>(), 16 + 6 * 4 + 3 * 20 + 4);
-        assert_eq!(size_of::<RawSums>(), 3 * 8 * (6 + STEPS) + 8 + 16);
+        assert_eq!(size_of::<RawSums>(), KINDS * 8 * (5 + STEPS) + 16 + 16);
+        assert!(size_of::<RawSums>() <= 32 << 10);
     }
 
-    // Goal: steps follow each other without a gap, eight for each doubling.
+    // Goal: steps follow each other without a gap, ten for each beginning of a decade.
     #[test]
     fn steps_follow_each_other() {
-        assert_eq!(bounds_of(0), (0, 1023));
-        assert_eq!(bounds_of(1), (1024, 1151));
-        assert_eq!(bounds_of(9), (2048, 2303));
+        assert_eq!(bounds_of(0), (0, 999));
+        assert_eq!(bounds_of(1), (1_000, 1_099));
+        assert_eq!(bounds_of(90), (9_900, 9_999));
+        assert_eq!(bounds_of(91), (10_000, 10_999));
+        assert_eq!(bounds_of(STEPS - 1), (1_000_000_000_000, u64::MAX));
         for step in 1..STEPS {
             assert_eq!(bounds_of(step).0, bounds_of(step - 1).1 + 1);
         }
     }
 
-    // Goal: quantiles and histogram are of all CPUs together. Method: 98 waits of 5 us on one CPU, two of 3 ms on another.
+    // Goal: quantiles and histogram are of all CPUs together. Method: 98 waits of 4.9 us on one CPU, two of 3 ms on another.
     #[test]
     fn sums_are_of_all_cpus() {
         // SAFETY: any bytes make whole numbers.
         let mut cpus = [unsafe { std::mem::zeroed::<RawSums>() }; 2];
         let step_of = |ns| (0..STEPS).find(|step| bounds_of(*step).1 >= ns).unwrap();
-        for (cpu, n, ns) in [(0, 98, 5_000), (1, 2, 3_000_000)] {
+        for (cpu, n, ns) in [(0, 98, 4_900), (1, 2, 3_000_000)] {
             let sum = &mut cpus[cpu].kinds[Kind::Behind as usize];
-            (sum.count, sum.total_ns, sum.max_ns) = (n, n * ns, ns);
+            (sum.total_ns, sum.max_ns) = (n * ns, ns);
             sum.steps[step_of(ns)] = n;
         }
         let sum = sum(Kind::Behind, &cpus);
         assert_eq!(
             (sum.count, sum.total_ns, sum.max_ns),
-            (100, 6_490_000, 3_000_000)
+            (100, 6_480_200, 3_000_000)
         );
-        assert_eq!((sum.p50_ns, sum.p99_ns), (5_119, 3_000_000));
+        assert_eq!((sum.p50_ns, sum.p99_ns), (4_999, 3_000_000));
         let counts: Vec<(u64, u64)> = sum
             .histogram
             .iter()

@@ -10,7 +10,7 @@ use usher_report::table::metric;
 use usher_sim::grid::Runs;
 use usher_sim::Report;
 
-use super::{column, median, table, with, Cell, Column, Ratio};
+use super::{column, median, present, table, with, Cell, Column, Ratio};
 use crate::cmd::sim::far;
 
 /// Parts of a whole, by name: of the runs' shares the median.
@@ -32,20 +32,23 @@ pub struct Why {
 #[derive(Serialize)]
 struct Other {
     median: f64,
+    /// The least and the greatest run.
+    least: f64,
+    greatest: f64,
     #[serde(flatten)]
     ratio: Ratio,
 }
 
 impl Other {
-    /// Whether it is worth a line: a difference that is not chance, as far as can be told, of a hundredth at least; or one that is no
-    /// ratio, since one of the two is 0.
+    /// Whether it is worth a line: a difference that is not chance, as far as can be told, of a hundredth at least; or, where some run
+    /// had 0, so that there is no ratio, that all runs lie on one side of all others.
     fn differs(&self, first: &Other) -> bool {
         match self.ratio.effect {
             Some(effect) => {
                 let told = self.ratio.distinguishable || self.ratio.effect_high.is_none();
                 told && (effect - 1.0).abs() >= 0.01
             }
-            None => (self.median == 0.0) != (first.median == 0.0),
+            None => self.least > first.greatest || self.greatest < first.least,
         }
     }
 }
@@ -73,8 +76,11 @@ impl Why {
         let metrics = names.into_iter().filter(told).filter_map(|name| {
             let own = column(runs, name);
             let first: Option<Column> = first.map(|first| column(first, name));
+            let values = present(&own);
             let other = Other {
                 median: median(&own)?,
+                least: values.iter().copied().reduce(f64::min)?,
+                greatest: values.iter().copied().reduce(f64::max)?,
                 ratio: Ratio::of(first.as_ref(), &own),
             };
             Some((name.clone(), other))

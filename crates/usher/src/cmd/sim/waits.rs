@@ -42,6 +42,7 @@ fn sum(waited: &Waited) -> Sum {
         kind: kind(waited.kind),
         count: waited.count,
         total_ns: waited.total_ns,
+        known_ns: waited.known_ns,
         p50_ns: h.value_at_quantile(0.5),
         p99_ns: h.value_at_quantile(0.99),
         max_ns: h.max(),
