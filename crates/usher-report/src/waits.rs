@@ -178,7 +178,7 @@ impl Report {
         for sum in &self.kinds {
             let share = |part: u64| match sum.kind {
                 // Its own does.
-                Kind::ToIdle | Kind::Held => String::new(),
+                Kind::Held => String::new(),
                 _ if sum.known_ns == 0 => String::new(),
                 _ => format!("{:.1} %", part as f64 / sum.known_ns as f64 * 100.0),
             };

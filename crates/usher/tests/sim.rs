@@ -434,6 +434,15 @@ fn comparisons_tell_why() {
     );
     let text = stdout(&format!("{what} usher,usher:follow=true"));
     assert!(text.contains("what else differs: no metric"), "{text}");
+    let text = stdout(&format!("{what} usher"));
+    assert!(text.contains("nothing to compare it with"), "{text}");
+    let one = what.replace("--runs 3", "--runs 1");
+    let text = stdout(&format!("{one} usher,scx-simple"));
+    assert!(text.contains("of one run each"), "{text}");
+    let text = stdout(&format!(
+        "{what} usher,scx-simple --metric waits_behind_ns_mean"
+    ));
+    assert!(text.contains("waits_behind_ns_mean, 3 runs"), "{text}");
     let out = usher(&words(&format!("{what} usher,eevdf --format csv")));
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("--format table and json"));

@@ -182,10 +182,10 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         args.what.set = CURATED_PARAMETERS.map(String::from).to_vec();
     }
     let args = &args;
-    if args.why && !matches!(args.format, Format::Table | Format::Json) {
+    if args.why && matches!(args.format, Format::Csv) {
         return Err(Failure {
             code: Code::WrongUse,
-            error: anyhow::anyhow!("--why is told by --format table and json; --format tidy has all metrics of all runs"),
+            error: anyhow::anyhow!("--why is told by --format table and json, and --format tidy has its metrics of all runs"),
         });
     }
     let (params, costs) = args.what.params()?;
@@ -228,9 +228,12 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     let bar = out::progress(cases.len() as u64 * u64::from(args.runs));
     let seeds: Vec<u64> = (args.seeds.first..).take(args.runs as usize).collect();
     let (first, others) = seeds.split_at(1);
+    // Waits for a CPU are observed for who asks.
+    let asked = |metric: &String| metric.starts_with("waits_");
+    let observed = args.why || args.metric.as_ref().is_some_and(asked);
     let run = |seeds: &[u64]| {
         let jobs = args.jobs.given();
-        let runs = grid::run(&cases, seeds, jobs, args.why, interrupt::flag(), || {
+        let runs = grid::run(&cases, seeds, jobs, observed, interrupt::flag(), || {
             bar.inc(1);
         });
         runs.map_err(|error| failed(args, &points, error))

@@ -8,7 +8,8 @@
 
 mod observer;
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
@@ -26,7 +27,8 @@ use observer::{Observer, Wanted};
 /// Show who waits for a CPU, for how long, behind whom, and whether CPUs idle meanwhile; under any scheduler.
 ///
 /// Observes until the command ends, for a time, or until Ctrl-C. Every wakeup and switch takes a fraction of a microsecond longer
-/// meanwhile, and the end of a slow wait as long as looking at all CPUs does.
+/// meanwhile, and the end of a slow wait as long as looking at all CPUs does. It takes root and a kernel with BTF, not sched_ext. Exit codes: the
+/// command's own; 0 fine, 2 wrong use, 3 the environment lacks something or the command cannot be run.
 #[derive(Debug, Parser)]
 #[command(name = "usher waits", bin_name = "usher waits")]
 struct Args {
@@ -52,6 +54,10 @@ struct Args {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 
+    /// Write it into this file, apart from what the command says
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
     /// Also tell what libbpf and the kernel's verifier say
     #[arg(short, long)]
     verbose: bool,
@@ -70,9 +76,9 @@ enum Format {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().map_err(|e| e.to_string())?;
+    let seconds = text.parse::<f64>().unwrap_or(f64::NAN);
     if !(0.001..=1e6).contains(&seconds) {
-        return Err("give 0.001 to 1000000 seconds".into());
+        return Err("give a number of seconds, 0.001 to 1000000".into());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -122,6 +128,9 @@ fn run(args: &Args) -> Result<ExitCode> {
     if let Some(pid) = args.pid {
         check_process(pid)?;
     }
+    if let Some(path) = &args.output {
+        create(path)?; // what cannot be written is not first observed
+    }
     let mut object = std::mem::MaybeUninit::uninit();
     let wanted = Wanted {
         slow: Duration::from_micros(args.slow_us),
@@ -166,7 +175,10 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let seen = observer.finish(began.elapsed())?;
-    let mut out = io::stdout().lock();
+    let mut out: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(BufWriter::new(create(path)?)),
+        None => Box::new(io::stdout().lock()),
+    };
     match args.format {
         Format::Table => seen.write(&mut out)?,
         Format::Json => {
@@ -196,6 +208,10 @@ fn wait(observer: &Observer<'_>, child: Option<&Child>, most: Duration) {
         // SAFETY: it was opened here.
         unsafe { libc::close(fds[1].fd) };
     }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn process(pid: u32) -> PathBuf {

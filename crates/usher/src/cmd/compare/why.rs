@@ -128,6 +128,12 @@ pub fn write(out: &mut impl Write, cells: &[Cell]) -> io::Result<()> {
     let Some((first, others)) = whys.split_first() else {
         return Ok(());
     };
+    if others.is_empty() {
+        return writeln!(
+            out,
+            "what else differs: there is one policy, and nothing to compare it with\n"
+        );
+    }
     let policies = || cells.iter().map(|cell| cell.policy.as_str());
     let effects = std::iter::once(None).chain(std::iter::repeat(Some("effect")));
     let columns = policies().zip(effects);
@@ -155,6 +161,9 @@ pub fn write(out: &mut impl Write, cells: &[Cell]) -> io::Result<()> {
         text.row(row);
     }
     match any {
+        true if cells.iter().all(|cell| cell.n < 2) => {
+            writeln!(out, "{text}\nof one run each: what differs may be chance\n")?;
+        }
         true => writeln!(out, "{text}")?,
         false => writeln!(
             out,
