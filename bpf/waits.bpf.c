@@ -6,8 +6,8 @@
  * is born, or when it is switched away from though it could go on; it ends when a CPU switches to
  * the task. Each CPU keeps in a line of its own since when it idles, written when that changes, and
  * read by who sends it a task and by who has waited for long: that one looks which CPUs idled all
- * the while. So a short wait costs no more than one line of another CPU, and a long one lines that
- * busy CPUs leave alone.
+ * the while. So a short wait costs two lines of the CPU that the task is sent to, and a long one lines
+ * that busy CPUs leave alone.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -26,8 +26,8 @@ const volatile u16 waits_node[WAITS_MAX_CPUS];
 
 /* What the loader has no use for any more: a wait must be longer to be told. Of those sent somewhere, and those stopped. */
 u64 waits_floor_ns[2];
-u32 waits_phase;	    /* enum waits_phases: programs are attached one by one, and all begin and end at once */
 u64 waits_told_not; /* slow waits for which there was no room in the ring */
+u32 waits_phase;    /* enum waits_phases: programs are attached one by one, and all begin and end at once */
 
 struct waits_cpu {
 	u64 idle_since; /* 0: it does not, or it is not known */
@@ -309,8 +309,10 @@ int BPF_PROG(waits_switch, bool preempt, struct task_struct *prev, struct task_s
 	}
 	idle = c->idle_since;
 	awaited = c->awaits;
-	if (!idle != !!next->pid)
-		c->idle_since = next->pid ? 0 : now;
+	if (!next->pid)
+		c->idle_since = now;
+	else if (idle)
+		c->idle_since = 0;
 	if (awaited)
 		c->awaits = 0;
 	name_task(&r->task, next);
@@ -338,10 +340,11 @@ static __always_inline bool queued(struct task_struct *p)
 static __always_inline void begins(struct task_struct *p)
 {
 	u32 cpu = p->thread_info.cpu;
+	struct waits_runs *r = &waits_runs[cpu & (WAITS_MAX_CPUS - 1)];
 	struct waiting *w;
 
-	if (BPF_CORE_READ(p, on_cpu) && !runs_on(cpu)->pid)
-		name_task(runs_on(cpu), p);
+	if (BPF_CORE_READ(p, on_cpu) && !r->ours)
+		name_task(&r->task, p);
 	if (!queued(p))
 		return;
 	w = waiting(p);
@@ -349,7 +352,7 @@ static __always_inline void begins(struct task_struct *p)
 		return;
 	w->kind = WAITS_STOPPED;
 	w->sent_to = cpu;
-	w->behind = *runs_on(cpu);
+	w->behind = r->task;
 	w->since = bpf_ktime_get_ns();
 	if (!queued(p))
 		w->since = 0; /* it has just had its turn */

@@ -158,6 +158,8 @@ pub struct Waits {
     slowest: [BinaryHeap<Reverse<SlowWait>>; 2],
     /// Tasks that may not run everywhere have waited.
     restricted: bool,
+    /// Tasks that wait when the run ends.
+    still: u64,
 }
 
 impl Waits {
@@ -175,6 +177,7 @@ impl Waits {
             waited: WaitKind::ALL.map(Waited::none),
             slowest: Default::default(),
             restricted: false,
+            still: 0,
             machine: Arc::clone(&machine),
             reasons,
             keep,
@@ -226,6 +229,11 @@ impl Waits {
     /// Whether tasks waited that may not run everywhere, so that [`Waited::beside_idle_ns`] leaves them out.
     pub fn restricted(&self) -> bool {
         self.restricted
+    }
+
+    /// How many tasks waited when the run ended: their waits are among the slowest, and nowhere else.
+    pub fn still(&self) -> u64 {
+        self.still
     }
 
     /// A CPU begins to idle with nobody on the way to it, or ends that.
@@ -408,6 +416,7 @@ impl Waits {
                 for i in 0..self.open.len() {
                     let task = look_up(TaskId(i as u32));
                     if matches!(task.state(), State::Queued | State::Waking) {
+                        self.still += 1;
                         self.end(at, task.waits_since(), task, None);
                     }
                 }

@@ -134,6 +134,7 @@ fn who_waits_at_the_end_is_told() {
     assert_eq!((behind.count, behind.total_ns), (1, 10 * MS));
     let slowest = waits.slowest();
     assert_eq!((slowest[0].wait_ns, slowest[0].got), (15 * MS, None));
+    assert_eq!(waits.still(), 1);
     assert_eq!(
         slowest[0].idle,
         Near {

@@ -203,12 +203,13 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     options.tracers.extend(waits.as_ref().map(Waits::observer));
     let stop = interrupt::flag();
-    let report = case.run(args.seed, options, |_| !stop.load(Ordering::Relaxed))?;
+    let mut report = case.run(args.seed, options, |_| !stop.load(Ordering::Relaxed))?;
     if args.check_determinism && !report.partial && !same_again(&case, args.seed, &report)? {
         return Ok(Code::Other(5));
     }
     let waits = waits.map(|waits| {
         let waits = waits.lock().unwrap_or_else(|e| e.into_inner());
+        waits.put_metrics(&mut report.metrics);
         waits::report(&waits)
     });
     let mut out = anstream::stdout().lock();

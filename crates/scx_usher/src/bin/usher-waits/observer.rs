@@ -254,7 +254,7 @@ impl<'a> Observer<'a> {
         let variables = self.variables()?;
         for cpu in cpus.iter().map(|cpu| *cpu as usize) {
             let (runs, own) = (&variables.waits_runs[cpu], &mut variables.waits_cpus[cpu]);
-            if runs.task.pid == 0 && own.idle_since == 0 {
+            if runs.ours == 0 && runs.task.pid == 0 {
                 own.idle_since = now;
             }
         }

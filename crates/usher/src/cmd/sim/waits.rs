@@ -15,11 +15,18 @@ pub fn report(waits: &Waits) -> Report {
             "the waits of tasks that may not run everywhere are not among those beside an idle CPU",
         );
     }
+    let mut notes: Vec<String> = notes.into_iter().map(String::from).collect();
+    if waits.still() > 0 {
+        let still = waits.still();
+        notes.push(format!(
+            "{still} waits were not over when the run ended: they are among the slowest alone"
+        ));
+    }
     Report {
         kinds: waits.waited().iter().map(sum).collect(),
         slowest: waits.slowest().iter().map(slow).collect(),
         slowest_stopped: waits.slowest_stopped().iter().map(slow).collect(),
-        notes: notes.into_iter().map(String::from).collect(),
+        notes,
     }
 }
 
