@@ -110,11 +110,9 @@ struct Part {
 }
 
 impl Part {
-    fn change(&mut self, at: Nanos, to_idle: bool) {
-        if self.idle > 0 {
-            self.some_ns += at.saturating_sub(self.since);
-        }
-        self.since = self.since.max(at);
+    fn change(&mut self, clock: Nanos, to_idle: bool) {
+        self.some_ns = self.some_until(clock);
+        self.since = clock;
         self.idle = if to_idle {
             self.idle + 1
         } else {
@@ -122,8 +120,8 @@ impl Part {
         };
     }
 
-    fn some_until(&self, at: Nanos) -> Nanos {
-        let open = at.saturating_sub(self.since);
+    fn some_until(&self, clock: Nanos) -> Nanos {
+        let open = clock - self.since;
         self.some_ns + if self.idle > 0 { open } else { 0 }
     }
 }
@@ -132,10 +130,10 @@ impl Part {
 #[derive(Clone, Debug)]
 struct Open {
     kind: WaitKind,
-    waker: Option<(u32, String)>,
+    waker: Option<TaskId>,
     reason: Option<&'static str>,
     sent_to: Cpu,
-    behind: Option<(u32, String)>,
+    behind: Option<TaskId>,
     idle: Near,
     /// [`Part::some_until`] of the three parts when it began; `None` if the task may not run everywhere.
     some: Option<Near>,
@@ -312,8 +310,15 @@ impl Waits {
     }
 
     /// A wait is over, or the run is.
-    fn end(&mut self, at: Nanos, began: Nanos, task: &Task, got: Option<Cpu>) {
-        let Some(open) = self.slot(task.id()).take() else {
+    fn end<'a>(
+        &mut self,
+        at: Nanos,
+        began: Nanos,
+        task: TaskId,
+        got: Option<Cpu>,
+        look_up: &dyn Fn(TaskId) -> &'a Task,
+    ) {
+        let Some(open) = self.slot(task).take() else {
             return;
         };
         let wait = at.saturating_sub(began);
@@ -337,15 +342,16 @@ impl Waits {
         if full && slowest.peek().is_none_or(|least| wait <= least.0.wait_ns) {
             return;
         }
+        let named = |task: TaskId| (task.0, look_up(task).name().to_string());
         slowest.push(Reverse(SlowWait {
             wait_ns: wait,
             began_ns: began,
-            task: (task.id().0, task.name().into()),
+            task: named(task),
             kind: open.kind,
-            waker: open.waker,
+            waker: open.waker.map(named),
             reason: open.reason,
             sent_to: open.sent_to.0,
-            behind: open.behind,
+            behind: open.behind.map(named),
             got: got.map(|cpu| cpu.0),
             idle: open.idle,
         }));
@@ -362,7 +368,6 @@ impl Waits {
 
     fn see<'a>(&mut self, at: Nanos, event: TraceEvent, look_up: &dyn Fn(TaskId) -> &'a Task) {
         self.clock = self.clock.max(at);
-        let named = |task: TaskId| (task.0, look_up(task).name().to_string());
         match event {
             TraceEvent::Placed {
                 waker,
@@ -381,9 +386,9 @@ impl Waits {
                     View::Runs(other) | View::Awaits(other) => (WaitKind::Behind, Some(other)),
                 };
                 let mut open = self.begin(look_up(task), kind, cpu);
-                open.waker = waker.map(named);
+                open.waker = waker;
                 open.reason = reason.and_then(|r| self.reasons.get(usize::from(r)).copied());
-                open.behind = behind.map(named);
+                open.behind = behind;
                 *self.slot(task) = Some(open);
                 if self.cpus[cpu.index()] == View::Idle {
                     self.set(cpu, View::Awaits(task));
@@ -399,7 +404,7 @@ impl Waits {
                 let stopped = stopped.filter(|(prev, _)| self.slot(*prev).is_none());
                 if let Some((prev, _)) = stopped {
                     let mut open = self.begin(look_up(prev), WaitKind::Stopped, cpu);
-                    open.behind = next.map(named);
+                    open.behind = next;
                     *self.slot(prev) = Some(open);
                 }
             }
@@ -409,15 +414,16 @@ impl Waits {
                         self.comes_not(task, sent_to);
                     }
                 }
-                self.end(at, since, look_up(task), Some(cpu));
+                self.end(at, since, task, Some(cpu), look_up);
             }
             TraceEvent::Measured => self.reset(),
             TraceEvent::Ended => {
                 for i in 0..self.open.len() {
-                    let task = look_up(TaskId(i as u32));
+                    let id = TaskId(i as u32);
+                    let task = look_up(id);
                     if matches!(task.state(), State::Queued | State::Waking) {
                         self.still += 1;
-                        self.end(at, task.waits_since(), task, None);
+                        self.end(at, task.waits_since(), id, None, look_up);
                     }
                 }
             }

@@ -183,10 +183,8 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
     }
     let args = &args;
     if args.why && matches!(args.format, Format::Csv) {
-        return Err(Failure {
-            code: Code::WrongUse,
-            error: anyhow::anyhow!("--why is told by --format table and json, and --format tidy has its metrics of all runs"),
-        });
+        let what = "--why is told by --format table and json, and --format tidy has its metrics of all runs";
+        return Err(Failure::new(Code::WrongUse, what.into()));
     }
     let (params, costs) = args.what.params()?;
     let source = args.source.source_or(CURATED_MACHINE);
@@ -347,7 +345,8 @@ impl Comparison {
         };
         let values = columns(&metric);
         let tails = tail.as_deref().map(columns);
-        let headline_tail = tail.clone();
+        let shown: Vec<&str> = std::iter::once(&*metric).chain(tail.as_deref()).collect();
+        let cpus = machine.cpus().len();
         let nr = args.policies.len();
         let mut cells = Vec::new();
         for i in 0..runs.len() {
@@ -360,11 +359,9 @@ impl Comparison {
                 median: median(&tails[i]),
                 ratio: ratio(tails),
             });
-            let shown = [Some(metric.as_str()), headline_tail.as_deref()];
-            let shown: Vec<&str> = shown.into_iter().flatten().collect();
             let why = args.why.then(|| {
-                let cpus = machine.cpus().len();
-                Why::of(&runs[i], base.map(|base| &runs[base]), cpus, &shown)
+                let first = base.map(|base| &runs[base]);
+                Why::of(&runs[i], first, cpus, &shown)
             });
             let ratio = ratio(&values);
             let mut cell = Cell::new(point, policy, &runs[i], &values[i], ratio);

@@ -187,10 +187,6 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         policy,
         policy_params,
     };
-    // A wrong name must not cost the trace of an earlier run, which opening the file empties.
-    case.simulation(args.seed, Options::default())?;
-    let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
-    let reasons = policy.reasons();
     let broken = Arc::new(AtomicBool::new(false));
     let waits = args
         .waits
@@ -198,7 +194,10 @@ pub fn run(args: &Args) -> Result<Code, Failure> {
         .transpose()?;
     let mut options = Options::default();
     if let Some(path) = &args.trace {
-        let trace = trace::into_file(path, reasons, &broken)?;
+        // A wrong name must not cost the trace of an earlier run, which opening the file empties.
+        case.simulation(args.seed, Options::default())?;
+        let (policy, _) = usher_sim::policy::build(&case.policy, case.policy_params.clone())?;
+        let trace = trace::into_file(path, policy.reasons(), &broken)?;
         options.tracers.push(trace);
     }
     options.tracers.extend(waits.as_ref().map(Waits::observer));

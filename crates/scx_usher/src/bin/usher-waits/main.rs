@@ -128,9 +128,8 @@ fn run(args: &Args) -> Result<ExitCode> {
     if let Some(pid) = args.pid {
         check_process(pid)?;
     }
-    if let Some(path) = &args.output {
-        create(path)?; // what cannot be written is not first observed
-    }
+    // What cannot be written is not first observed.
+    let output = args.output.as_deref().map(create).transpose()?;
     let mut object = std::mem::MaybeUninit::uninit();
     let wanted = Wanted {
         slow: Duration::from_micros(args.slow_us),
@@ -175,8 +174,8 @@ fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let seen = observer.finish(began.elapsed())?;
-    let mut out: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(BufWriter::new(create(path)?)),
+    let mut out: Box<dyn Write> = match output {
+        Some(file) => Box::new(BufWriter::new(file)),
         None => Box::new(io::stdout().lock()),
     };
     match args.format {

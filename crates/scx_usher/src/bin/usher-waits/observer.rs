@@ -453,7 +453,7 @@ fn sum(kind: Kind, cpus: &[RawSums]) -> Sum {
     let steps: Vec<u64> = (0..STEPS)
         .map(|i| of_cpus().map(|sum| sum.steps[i]).sum())
         .collect();
-    let count = steps.iter().sum();
+    let (count, total_ns) = (steps.iter().sum(), add(|sum| sum.total_ns));
     let quantile = |q: f64| {
         let mut left = (count as f64 * q).ceil() as u64;
         let step = steps.iter().position(|n| {
@@ -470,8 +470,8 @@ fn sum(kind: Kind, cpus: &[RawSums]) -> Sum {
     Sum {
         kind,
         count,
-        total_ns: add(|sum| sum.total_ns),
-        known_ns: add(|sum| sum.total_ns),
+        total_ns,
+        known_ns: total_ns,
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         max_ns,
